@@ -158,3 +158,12 @@ def test_mteb_without_a_task_is_refused(names: str) -> None:
     assert isinstance(done.exception, InputError), done.output
     assert str(done.exception) == "mteb: no task is named; give one, such as STS17"
     assert not Path("bench.json").exists()
+
+
+def test_mteb_scores_the_newest_bundle_as_a_bench_measures_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mteb", reason="mteb is not installed")
+    shutil.copytree("loose", "runs/mine/bundle")
+    monkeypatch.setattr("xcompress.interop.mteb.open_model", lambda name: name)
+    monkeypatch.setattr("xcompress.interop.mteb.evaluate", lambda models, *_: [str(model) for model in models])
+    done = bench("--mteb", "STS17", "--json")
+    assert json.loads(done.stdout) == ["runs/mine/bundle"]

@@ -7,10 +7,9 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xcompress.bench.results import Latency
-from xcompress.errors import InputError, XCompressError
+from xcompress.errors import InputError
 from xcompress.tokenizer_file import read_tokenizer
 
 TURN_SECONDS = 0.05
@@ -74,7 +73,7 @@ FULL = TimingConfig(seconds=1.5, rounds=5)
 QUICK = TimingConfig(seconds=0.3, rounds=2, processes=1, passes=2, sentences=48)
 
 Turn = Callable[[int, bool], list[float]]
-"""Times a number of calls, after an untimed one if the flag is set; returns their seconds."""
+"""Times a number of calls, after an untimed one if the flag is set; returns their seconds, or none if it fails."""
 Rounds = list[list[float]]
 """Seconds of every call, by round."""
 
@@ -83,26 +82,24 @@ def take_turns(
     turns: Mapping[str, Turn],
     seconds: float,
     least_rounds: int,
-    drop: Callable[[str, XCompressError], None],
     advance: Callable[[], None] = lambda: None,
 ) -> dict[str, Rounds]:
     """Let the subjects work one after the other, round after round, after a round of warm-up.
 
+    A subject that fails takes no further turn.
+
     :param seconds: rounds are added until this time is over.
     :param least_rounds: so many rounds are made, however long they take.
-    :param drop: called with the name and the error of a subject that failed; it takes no further turn.
     :param advance: called after the warm-up and after each of the first `least_rounds` rounds.
     :returns: the seconds of every call, by subject and round, of those that did not fail.
     """
     active = dict(turns)
 
     def attempt(name: str, calls: int, warm: bool) -> list[float]:
-        try:
-            return active[name](calls, warm)
-        except XCompressError as error:
-            drop(name, error)
+        timed = active[name](calls, warm)
+        if not timed:
             del active[name]
-            return []
+        return timed
 
     pace = {name: min(attempt(name, 1, False), default=1.0) for name in turns}
     advance()
@@ -157,9 +154,9 @@ def speedup(rounds: Rounds, reference: Rounds) -> float:
     return float(np.median([np.median(base) / np.median(seconds) for seconds, base in pairs]))
 
 
-def spread(values: Sequence[float] | NDArray[np.float64]) -> float:
+def spread(values: Sequence[float]) -> float:
     """Return interquartile range over median."""
-    low, middle, high = np.percentile(np.asarray(values), [25, 50, 75])
+    low, middle, high = np.percentile(values, [25, 50, 75])
     return float((high - low) / middle)
 
 

@@ -85,13 +85,9 @@ class Measurement:
             self.memory = replace(self.memory, busy_peak=reply["peak"])
 
     def time_calls(self, shape: Shape, calls: int, warm: bool) -> list[float]:
-        """Time calls of one shape, after an untimed one if `warm`.
-
-        :raises WorkerFailed: when the worker fails.
-        """
-        assert self.worker is not None
-        seconds: list[float] = self.worker.ask("time", input_ids=self.batches[shape], calls=calls, warm=warm)["seconds"]
-        return seconds
+        """Time calls of one shape, after an untimed one if `warm`; return no seconds if the subject fails."""
+        reply = self.ask("time", input_ids=self.batches[shape], calls=calls, warm=warm)
+        return list(reply.get("seconds", ()))
 
     def encode(self, texts: Sequence[str], chunk: int, advance: Callable[[], None]) -> NDArray[np.float32] | None:
         """Encode texts to vectors (n, D), `chunk` at a time.

@@ -71,7 +71,6 @@ before = untouched()
 import numpy
 print(untouched() - before)
 """
-_PROBE_SECONDS = 60
 
 
 def limit(bytes_: int) -> None:
@@ -111,7 +110,7 @@ def reserved(environment: Mapping[str, str] | None = None) -> int:
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=_PROBE_SECONDS,
+        timeout=60,
         check=False,
     )
     return max(int(done.stdout), 0) if done.returncode == 0 else 0

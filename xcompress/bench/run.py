@@ -288,7 +288,7 @@ class _Bench:
             turns = {name: partial(measurement.time_calls, shape) for name, measurement in working.items()}
             advance = partial(ticker.advance, note=f"latency: {shape}, {threads_text(threads)}")
             timing = self.config.timing
-            rounds = take_turns(turns, timing.seconds, timing.rounds, partial(_fail, working), advance)
+            rounds = take_turns(turns, timing.seconds, timing.rounds, advance)
             reference = rounds.get(self.reference or "")
             for name, seconds in rounds.items():
                 measurement = working[name]
@@ -304,21 +304,20 @@ class _Bench:
         replies: dict[str, list[dict[str, Any]]] = {}
 
         def take_turn(measurement: Measurement, calls: int, warm: bool) -> list[float]:
-            assert measurement.worker is not None
-            reply = measurement.worker.ask("throughput", texts=texts)
+            reply = measurement.ask("throughput", texts=texts)
+            if not reply:
+                return []
             replies.setdefault(measurement.subject.name, []).append(reply)
             return [reply["seconds"]]
 
         working = {each.subject.name: each for each in measurements if not each.failed}
         turns = {name: partial(take_turn, measurement) for name, measurement in working.items()}
         advance = partial(ticker.advance, note="throughput")
-        rounds = take_turns(turns, 0, self.config.timing.passes, partial(_fail, working), advance)
+        rounds = take_turns(turns, 0, self.config.timing.passes, advance)
         reference = rounds.get(self.reference or "")
         for name, seconds in rounds.items():
-            warm_replies = replies[name][1:]
-            working[name].throughput = _summarize_passes(
-                self.thread_counts[-1], len(texts), seconds, reference, warm_replies
-            )
+            threads, warm = self.thread_counts[-1], replies[name][1:]
+            working[name].throughput = _summarize_passes(threads, len(texts), seconds, reference, warm)
 
     def _evaluate(self, measurements: Sequence[Measurement], sentences: Sequence[str], ticker: Ticker) -> None:
         """Encode all sentences of the evaluation sets, the reference first, and score the vectors."""
@@ -385,10 +384,6 @@ class _Bench:
             ),
             warnings=(*failures(results), *load_warnings(self.device.machine), *noise_warnings(results)),
         )
-
-
-def _fail(measurements: Mapping[str, Measurement], name: str, error: XCompressError) -> None:
-    measurements[name].fail(error)
 
 
 def _measure_tokenizer(path: Path, in_bundle: bool) -> int | None:

@@ -196,11 +196,12 @@ def _write_page(report: "Report", html: Path) -> None:
 
 def _score_with_mteb(bundles: list[str], tasks: list[str], languages: Sequence[str], *, json: bool) -> None:
     """Print the scores of bundles on tasks of mteb."""
-    from xcompress.bundle.released import find_bundle
+    from xcompress.bench.subjects import find_subjects
     from xcompress.console import emit_json, table
     from xcompress.interop.mteb import evaluate, open_model
 
-    scores = evaluate([open_model(bundle) for bundle in bundles or [str(find_bundle(None))]], tasks, languages)
+    named = bundles or [str(bundle.folder) for bundle in find_subjects(()).bundles]
+    scores = evaluate([open_model(name) for name in named], tasks, languages)
     if json:
         emit_json(scores)
         return

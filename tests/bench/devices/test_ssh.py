@@ -321,9 +321,10 @@ def test_a_missing_ssh_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def runner(tmp_path: Path) -> Path:
     """Copy the files that go to another host, and nothing else."""
     package = Path(xcompress.__file__).parent
-    for name in RUNNER:
-        (tmp_path / "xcompress" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(package / name, tmp_path / "xcompress" / name)
+    for folder in RUNNER:
+        (tmp_path / "xcompress" / folder).mkdir(parents=True, exist_ok=True)
+        for module in (package / folder).glob("*.py"):
+            shutil.copy(module, tmp_path / "xcompress" / folder)
     return tmp_path
 
 
@@ -362,8 +363,8 @@ print(json.dumps([module.__file__ for name, module in sys.modules.items() if nam
         [sys.executable, "-c", code], input=requests, capture_output=True, text=True, cwd=runner, check=False
     )
     assert done.stderr == ""
-    imported = {Path(name).relative_to(runner / "xcompress").as_posix() for name in json.loads(done.stdout)}
-    assert imported == set(RUNNER), "every file is needed, and no other is imported"
+    imported = {Path(name).relative_to(runner / "xcompress").parent.as_posix() for name in json.loads(done.stdout)}
+    assert imported == set(RUNNER), "every folder is needed, and no other is imported from"
 
 
 def test_a_worker_process_runs_from_the_runner_alone(runner: Path, requests: str) -> None:

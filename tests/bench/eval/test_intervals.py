@@ -6,6 +6,7 @@ from scipy.stats import binomtest, rankdata, spearmanr
 
 from xcompress.bench.eval.intervals import (
     DRAWS,
+    apart,
     bootstrap_figure,
     counts,
     rank_correlations,
@@ -58,6 +59,17 @@ def test_equal_and_opposite_rankings_of_few_rows_are_not_sure() -> None:
     assert (equal.low, -opposite.high) == pytest.approx((82, 82), abs=1)
     lows = [bootstrap_figure([spearman_scores(np.arange(rows), np.arange(rows))]).low for rows in (2, 3, 5, 20, 250)]
     assert -100 < lows[0] < lows[1] < -80 and -40 < lows[2] < 0 and 99 < lows[3] < 99.9 < lows[4] < 100
+
+
+def test_models_that_rank_few_rows_alike_leave_room_for_a_drop() -> None:
+    random = np.random.default_rng(9)
+    for rows, width in ((8, 18), (14, 1.8)):
+        values = random.normal(size=rows)
+        scores, others = (spearman_scores(values, other) for other in random.normal(size=(2, rows)))
+        figure = bootstrap_figure([scores], [apart(scores, scores, rows)])
+        assert figure.drop == 0
+        assert (figure.drop_low, figure.drop_high) == pytest.approx((-width, width), rel=0.05)
+        assert apart(others, scores, rows) is others
 
 
 @pytest.mark.parametrize("rows", [4, 5, 8, 20])

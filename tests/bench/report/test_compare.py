@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.report import BROKEN, FP32, INT8, MB, REFERENCE, browser_report, small_report, without
 from xcompress.bench.noise import differ, intervals_differ, latency_noise, memory_differs, tolerance
 from xcompress.bench.report.compare import HEAD, Comparison, compare, read_report
-from xcompress.bench.results import Figure, Report, Result
+from xcompress.bench.results import Accuracy, Figure, Report, Result
 from xcompress.errors import InputError
 
 
@@ -80,6 +80,8 @@ def test_memory_changes_by_more_than_a_twentieth_and_a_megabyte() -> None:
     found = compare(part(report, INT8, "memory", resident=84 * MB), report)
     assert only(found) == (INT8, "memory, resident", "79.0 MB", "84.0 MB", "+6.3%", "worse")
     assert not memory_differs(2_900_000, 2_000_000) and memory_differs(3_100_000, 2_000_000)
+    below = part(report, INT8, "memory", resident=-MB)  # less than the bare interpreter, of which there is no share
+    assert only(compare(report, below))[2:] == ("-1.00 MB", "79.0 MB", "+80,000,000 bytes", "worse")
 
 
 def test_the_busy_peak_is_not_compared_over_other_shapes() -> None:
@@ -202,6 +204,18 @@ def test_accuracy_without_losses_is_compared_by_its_own_wider_interval() -> None
         "75.8",
         "72.8",
     )
+
+
+def test_agreement_with_another_reference_is_not_compared() -> None:
+    def agreeing(points: float) -> Report:
+        metric, figure = "Spearman x 100 with the reference's similarities", Figure(points, points - 1, points + 1)
+        test = Accuracy("news: agreement", "agreement", metric, 500, {"de": figure}, {})
+        return changed(small_report(), INT8, lambda one: replace(one, accuracy=(*one.accuracy, test)))
+
+    assert only(compare(agreeing(80), agreeing(95)))[1:4] == ("news: agreement, de", "95.0", "80.0")
+    found = compare(part(agreeing(80), REFERENCE, "size", sha256="0000"), agreeing(95))
+    assert not found.changes
+    assert f"{INT8}: not compared: news: agreement (no common reference)" in found.notes
 
 
 def test_other_rows_are_named_and_not_compared() -> None:

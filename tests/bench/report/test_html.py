@@ -10,6 +10,7 @@ from tests.helpers.report import (
     BROKEN,
     FP32,
     INT8,
+    MB,
     REASON,
     REFERENCE,
     SCORES,
@@ -280,3 +281,13 @@ def test_the_spread_of_a_single_start_is_not_known() -> None:
     once = replace(report.results[0], start=Start(1, 0.2, 0.3, 0.01, 0.0))
     row = html(replace(report, results=(once,))).partition("From a fresh process")[2].partition("</tbody>")[0]
     assert [cell.strip() for cell in re.findall("<td>(.*?)</td>", row)][-2:] == ["–", "1"]
+
+
+def test_memory_is_not_compared_with_a_reference_that_takes_less_than_the_bare_process() -> None:
+    report = small_report()
+    memory = report.results[0].memory
+    for resident in (0, -MB):
+        assert memory is not None
+        base = replace(report.results[0], memory=replace(memory, resident=resident))
+        page = html(replace(report, results=(base, *report.results[1:])))
+        assert "79.0 MB" in read(page).texts("dd") and "above the bare process" in page

@@ -226,6 +226,19 @@ def test_of_too_many_pairs_those_that_differ_most_are_drawn() -> None:
 
 
 @matplotlib_needed
+@pytest.mark.parametrize("shapes", [slice(2), slice(1)], ids=["lines", "dots"])
+def test_the_95th_percentile_of_few_calls_is_not_drawn(shapes: slice) -> None:
+    def drawn(**changes: object) -> str:
+        report = without(small_report(), "memory", "accuracy")
+        first = report.results[0]
+        latency = tuple(replace(one, **changes) for one in first.latency[shapes])  # type: ignore[arg-type]
+        return draw(replace(report, results=(replace(first, latency=latency),)), "latency-1-thread")
+
+    assert drawn(calls=19, p95=0.9) == drawn(calls=19, p95=0.8) != drawn(calls=20, p95=0.9)
+    assert drawn(calls=20, p95=0.9) != drawn(calls=20, p95=0.8)
+
+
+@matplotlib_needed
 def test_pngs_are_pngs(tmp_path: Path) -> None:
     report = small_report()
     written = write_pngs(report, tmp_path)

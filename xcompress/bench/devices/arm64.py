@@ -32,7 +32,6 @@ CPU = "cortex-a76"
 TIMEOUT = 900.0
 """Seconds for a request: emulated code takes ten to thirty times as long."""
 _QEMU = ("qemu-aarch64-static", "qemu-aarch64")
-_PYTHON = "usr/bin/python3.[0-9]*"
 CHECKED = {"onnx": "site/onnxruntime", "litert": "site/ai_edge_litert"}
 """The kinds of subjects that are checked, and what runs each."""
 _NEEDED = ("site/numpy", "site/onnxruntime", "site/tokenizers", "proc/cpuinfo")
@@ -76,7 +75,7 @@ def find_arm64() -> Arm64:
             f"arm64: not checked: no arm64 libraries here; run `sh {SCRIPT} DIR` once and set {VARIABLE}=DIR"
         )
     folder = Path(named)
-    python = max(folder.glob(_PYTHON), default=None)
+    python = max(folder.glob("usr/bin/python3.[0-9]*"), default=None)
     missing = [name for name in _NEEDED if not (folder / name).exists()]
     if python is None or missing:
         lacking = "usr/bin/python3" if python is None else missing[0]

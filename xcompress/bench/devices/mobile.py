@@ -2,13 +2,13 @@
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event, Thread
-from typing import Any, Self
+from typing import Any
 
 from xcompress.bench import memory
 from xcompress.bench.devices.arm64 import CHECKED, check_arm64, find_arm64
@@ -18,7 +18,7 @@ from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient, WorkerFailed
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import COREML_NOT_RUN, graphs_of, inside, list_files, read_manifest, write_manifest
+from xcompress.bundle.manifest import COREML_NOT_RUN, choose_graph, inside, list_files, read_manifest, write_manifest
 from xcompress.errors import InputError, XCompressError, first_line
 from xcompress.files import whole_folder
 from xcompress.packages import install_command, is_installed
@@ -45,7 +45,6 @@ BINDINGS: Mapping[str, tuple[str, ...]] = {
     "litert": ("onnxruntime",),
 }
 """By runtime of phones, large modules that a worker imports for it here, and an app on a phone would not."""
-_WIDE_FLAGS = ("avx512", "amx")
 _OUT_OF_MEMORY = ("bad_alloc", "memory", "signal 6", "signal 11", "failed to map")
 """What libraries print, or how they end, when an allocation fails."""
 
@@ -166,7 +165,7 @@ def emulation_notes(machine: Machine) -> tuple[str, ...]:
         f"one thread of this machine ({machine.cpu}) takes the place of a phone's processor: compare subjects with "
         "each other, not with a phone"
     ]
-    if any(flag.startswith(_WIDE_FLAGS) for flag in machine.flags):
+    if any(flag.startswith(("avx512", "amx")) for flag in machine.flags):
         notes.append(
             "AVX-512 is switched off for PyTorch; onnxruntime has no switch for it and uses it, although no phone has "
             "it"
@@ -193,9 +192,7 @@ def mobile_bundle(bundle: Path, precision: str, folder: Path) -> Path:
         format.
     """
     manifest = read_manifest(bundle)
-    graph = graphs_of(bundle, manifest).get(precision)
-    if graph is None:
-        raise InputError(f"{bundle}: has no {precision} graph; choose another one, or export the bundle again")
+    _, graph = choose_graph(bundle, manifest, precision)
     check_bundle(bundle, manifest, graph)
     if graph.endswith(".ort") and manifest.get("target") == TARGET:
         return bundle
@@ -237,8 +234,8 @@ def measure_needed_memory(
 ) -> int | None:
     """Measure the memory of a subject that failed under a ceiling: load it without one, and run batches.
 
-    This counts what `memory.limit` bounds. The system keeps no highest mark of that, so another thread polls the
-    process from outside, since libraries hold the interpreter while they load.
+    This counts what `memory.limit` bounds. The system keeps no highest mark of that, so it is polled from outside while
+    the worker works, since libraries hold the interpreter while they load.
 
     :param worker: a fresh one with `ENVIRONMENT` and no ceiling; it is closed.
     :param load: the request `load`.
@@ -246,16 +243,23 @@ def measure_needed_memory(
     :param reserved: bytes that numpy reserves when `load` imports it, which do not count: see `memory.reserved`.
     :returns: the highest number of bytes over the bare interpreter; None when the subject fails without a ceiling, too.
     """
+
+    def work() -> None:
+        worker.ask("load", **load)
+        for batch in batches:
+            worker.ask("time", input_ids=batch, calls=1, warm=False)
+
     try:
-        with worker:
+        with ThreadPoolExecutor(1) as thread, worker:
             worker.ask("memory")  # the reply shows that the interpreter has started, without any library
-            with _MemoryWatch(worker.pid) as watch:
-                worker.ask("load", **load)
-                for batch in batches:
-                    worker.ask("time", input_ids=batch, calls=1, warm=False)
+            first = highest = memory.data(worker.pid)
+            future = thread.submit(work)
+            while not future.done():
+                highest = max(highest, memory.data(worker.pid))
+            future.result()
     except WorkerFailed:
         return None
-    return watch.highest - watch.first - reserved
+    return highest - first - reserved
 
 
 def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> Failure:
@@ -270,27 +274,3 @@ def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> Fai
     if any(sign in failure.lower() for sign in _OUT_OF_MEMORY):
         return Failure(f"needs more than the ceiling of {ceiling / 1e6:.0f} MB ({failure})", over_memory=True)
     return Failure(failure)
-
-
-class _MemoryWatch:
-    """Polls the private memory of another process; use it as a context."""
-
-    def __init__(self, process: int) -> None:
-        self.first = self.highest = memory.data(process)
-        self._process = process
-        self._stop = Event()
-        self._thread = Thread(target=self._poll, daemon=True)
-
-    def __enter__(self) -> Self:
-        """Start polling."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Stop polling."""
-        self._stop.set()
-        self._thread.join()
-
-    def _poll(self) -> None:
-        while not self._stop.is_set():
-            self.highest = max(self.highest, memory.data(self._process))

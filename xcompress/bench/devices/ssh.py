@@ -31,43 +31,8 @@ PYTHON = "XCOMPRESS_REMOTE_PYTHON"
 """Environment variable with the host's Python; python3 by default."""
 OPTIONS = ("-T", "-oBatchMode=yes", "-oConnectTimeout=15", "-oServerAliveInterval=30")
 """No terminal, no password prompt, and a dead host is noticed."""
-RUNNER = (
-    "__init__.py",
-    "batches.py",
-    "errors.py",
-    "files.py",
-    "machine.py",
-    "metrics.py",
-    "packages.py",
-    "paths.py",
-    "printable.py",
-    "python_process.py",
-    "runtimes.py",
-    "tokenizer_file.py",
-    "bundle/__init__.py",
-    "bundle/cached.py",
-    "bundle/encoder.py",
-    "bundle/engines.py",
-    "bundle/external_data.py",
-    "bundle/integrity.py",
-    "bundle/manifest.py",
-    "bundle/native_calls.py",
-    "bundle/phone_runtimes.py",
-    "bundle/prompts.py",
-    "bundle/released.py",
-    "bundle/sentencepiece_model.py",
-    "bundle/tokenizer.py",
-    "bundle/unpacked.py",
-    "bundle/vectors.py",
-    "bench/__init__.py",
-    "bench/machine.py",
-    "bench/memory.py",
-    "bench/workers/__init__.py",
-    "bench/workers/multiply_adds.py",
-    "bench/workers/onnx_model.py",
-    "bench/workers/worker.py",
-)
-"""The files of this package that a worker imports to run a bundle."""
+RUNNER = (".", "bundle", "bench", "bench/workers")
+"""The folders of this package with the modules that a worker imports to run a bundle; all their modules are copied."""
 LIBRARIES = ("numpy", "onnxruntime", "tokenizers")
 LEAST_PYTHON = (3, 11)
 TIMEOUT = 600.0
@@ -83,7 +48,6 @@ _CHECK = (
 )
 _CHECKED = TypeAdapter(tuple[tuple[int, int], list[str]])
 """What `_CHECK` prints: the version, and the libraries that are missing."""
-_SECONDS_BETWEEN_CHECKS = 0.1
 _SHOWN = 80
 """Characters of a host's output in an error."""
 _SSH_FAILED, _NOT_EXECUTABLE, _NOT_FOUND = 255, 126, 127
@@ -163,16 +127,20 @@ class SshHost:
         self._folder = printed
         try:
             package = Path(xcompress.__file__).parent
-            self._send({f"xcompress/{name}": package / name for name in RUNNER}, self._folder)
+            modules = [module for folder in RUNNER for module in (package / folder).glob("*.py")]
+            self._send({module.relative_to(package.parent).as_posix(): module for module in modules}, self._folder)
             self._check_python()
         except BaseException:
-            self._remove_folder()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Remove the folder."""
-        self._remove_folder()
+        """Remove the folder; if that fails, only warn."""
+        try:
+            self._run(f"rm -rf -- {shlex.quote(self._folder)}")
+        except InputError as error:
+            console.warn(f"{error}; {self._folder} was left there")
 
     def copy(self, bundle: Path) -> str:
         """Copy the files that a bundle's manifest lists and that exist, unless they are on the host already.
@@ -238,15 +206,6 @@ class SshHost:
         target = shlex.quote(folder)
         self._run(f"mkdir -p {target} && tar -xof - -C {target}", files)
 
-    def _remove_folder(self) -> None:
-        if not self._folder:
-            return
-        try:
-            self._run(f"rm -rf -- {shlex.quote(self._folder)}")
-            self._folder = ""
-        except InputError as error:
-            console.warn(f"{error}; {self._folder} was left there")
-
     def _command(self, script: str) -> list[str]:
         """Return the command that runs a line of sh on the host, whatever the user's login shell is."""
         return [*self._ssh, *OPTIONS, self.host, f"exec sh -c {shlex.quote(script)}"]
@@ -287,7 +246,7 @@ class SshHost:
             with process:
                 while process.returncode is None and monotonic() < deadline and not _too_long(outputs):
                     with suppress(subprocess.TimeoutExpired):
-                        process.wait(_SECONDS_BETWEEN_CHECKS)
+                        process.wait(0.1)
                 is_late = process.returncode is None and not _too_long(outputs)
                 process.kill()
             if _too_long(outputs):

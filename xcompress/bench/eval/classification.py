@@ -2,11 +2,10 @@
 
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import count
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,18 +39,19 @@ class Probe:
     """
 
     def __init__(self, vectors: NDArray[np.float32], labels: Sequence[str], seed: int = SEED) -> None:
-        # imported here: takes a second, and may be missing; Any, because scikit-learn has no types
-        linear: Any = import_module("sklearn.linear_model")
-        selection: Any = import_module("sklearn.model_selection")
-        scaler = import_module("sklearn.preprocessing").StandardScaler()
-        regression = linear.LogisticRegression(C=COSTS[2], max_iter=1000)
-        model = import_module("sklearn.pipeline").Pipeline([("scale", scaler), ("regression", regression)])
+        # takes a second, and may be missing
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.model_selection import GridSearchCV, StratifiedKFold
+        from sklearn.pipeline import Pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        regression = LogisticRegression(C=COSTS[2], max_iter=1000)
+        model = Pipeline([("scale", StandardScaler()), ("regression", regression)])
         *_, second, most = sorted(Counter(labels).values())
         if most >= FOLDS and second > 1:  # else the rows of a fold may have one label alone
-            folds = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-            model = selection.GridSearchCV(model, {"regression__C": list(COSTS)}, cv=folds)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about labels with fewer rows than folds, which are fine here
+            folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+            model = GridSearchCV(model, {"regression__C": list(COSTS)}, cv=folds)
+        with warnings.catch_warnings(action="ignore"):  # about labels with fewer rows than folds, which are fine here
             self._model = model.fit(vectors, np.asarray(labels))
 
     def predict(self, vectors: NDArray[np.float32]) -> NDArray[np.str_]:
@@ -91,7 +91,7 @@ class Classification:
 
         :raises InputError: when there is only one training label, or a test label is missing from the training rows.
         """
-        for trained, tested in self._directions():
+        for trained, tested in self._directions().values():
             file, labels = f"{trained}.train.tsv", {label for label, _ in self.training[trained]}
             if len(labels) < MIN_LABELS:
                 raise InputError(f"{self.name}: {file} has 1 label; a classifier needs at least {MIN_LABELS}")
@@ -103,7 +103,7 @@ class Classification:
 
     def languages(self) -> set[str]:
         """List the languages trained on or tested."""
-        return {code for direction in self._directions() for code in direction}
+        return {code for direction in self._directions().values() for code in direction}
 
     def sentences(self) -> Iterable[str]:
         """Yield the training texts of all probes, and all test texts."""
@@ -138,20 +138,23 @@ class Classification:
         figures, averages = summarize_scores(share_figure, scores, reference, self._groups())
         return Accuracy(self.name, "classification", metric, self.rows, figures, averages)
 
-    def _directions(self) -> Iterator[tuple[str, str]]:
-        """Yield (training language, test language)."""
-        for position, trained in enumerate(self.train_languages):
-            yield from ((trained, tested) for tested in self.testing if not position or tested in (PIVOT, trained))
-
-    def _direction_name(self, trained: str, tested: str) -> str:
-        return tested if len(self.train_languages) == 1 else f"{trained}>{tested}"
+    def _directions(self) -> dict[str, tuple[str, str]]:
+        """Return (training language, test language) by the name of the score."""
+        if len(self.train_languages) == 1:
+            return {tested: (self.train_languages[0], tested) for tested in self.testing}
+        return {
+            f"{trained}>{tested}": (trained, tested)
+            for trained in self.train_languages
+            for tested in self.testing
+            if trained == PIVOT or tested in (PIVOT, trained)
+        }
 
     def _groups(self) -> dict[str, list[str]]:
         """Return the scores that each average is taken over; empty averages are left out."""
         first, *others = self.train_languages
-        crossed = [self._direction_name(first, code) for code in self.testing if code != first]
+        crossed = [name for name, (trained, tested) in self._directions().items() if trained == first != tested]
         if others:
-            back = [self._direction_name(code, PIVOT) for code in others]
+            back = [f"{code}>{PIVOT}" for code in others]
             groups = {f"xx>{PIVOT}": back, f"{PIVOT}>xx": crossed, "average": [*back, *crossed]}
         else:
             groups = {"other languages": crossed, "all": list(self.testing)}
@@ -164,10 +167,9 @@ class Classification:
             labels, texts = zip(*self.training[code], strict=True)
             probes[code] = Probe(encode(texts), labels, self.seed)
         correct = {}
-        for trained, tested in self._directions():
+        for name, (trained, tested) in self._directions().items():
             labels, texts = zip(*self.testing[tested], strict=True)
-            predicted = probes[trained].predict(encode(texts))
-            correct[self._direction_name(trained, tested)] = predicted == np.asarray(labels)
+            correct[name] = probes[trained].predict(encode(texts)) == np.asarray(labels)
         return correct
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.readers import LABELLED, PLAIN, TATOEBA, matching, read_labelled, read_plain, read_tatoeba
 from xcompress.bench.eval.retrieval import Retrieval
-from xcompress.bench.eval.similarity import Agreement, SentencePairs, Similarity
-from xcompress.bench.eval.task import EvalTask
+from xcompress.bench.eval.similarity import Agreement, Similarity
+from xcompress.bench.eval.task import EvalTask, SentencePairs
 from xcompress.corpus.graded import ALIGNED_CSV, ALIGNED_TSV, PAIR_FILE, PART, UNSEEN, read_folder, train_sentences
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError

@@ -7,7 +7,8 @@ their errors. Means and differences are then plain arithmetic on these arrays. s
 it draws new resamples for every score.
 
 Where two rankings are equal, or all rows are hits, so are those of every resample, and the interval of a bootstrap
-would have no width. Equal rankings have Fisher's interval, and shares of hits Wilson's.
+would have no width. Equal rankings have Fisher's interval, those of two models a drop with its width on both sides, and
+shares of hits Wilson's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -125,6 +126,17 @@ def _of_equal_rankings(rows: int) -> Scores:
     errors = np.random.default_rng(SEED).normal(size=DRAWS) * sqrt(1.5 / max(1, rows - 3))
     scores: Scores = 100 * np.concatenate([[1.0], np.where(errors < 0, np.tanh(next_lower + errors), 1.0)])
     return scores
+
+
+def apart(reference: Scores, scores: Scores, rows: int) -> Scores:
+    """Return the reference's scores; where a model ranks the rows as it does, with room for a drop in the resamples.
+
+    Other rows may tell the two apart: a model that agrees with the reference to r loses or gains up to 1 - r.
+    """
+    if not np.array_equal(reference, scores):
+        return reference
+    lacking = np.sort(100 - _of_equal_rankings(rows)[1:])
+    return np.concatenate([reference[:1], reference[1:] + lacking - lacking[::-1]])
 
 
 def rank_correlations(left: NDArray[np.floating], right: NDArray[np.floating]) -> Scores:

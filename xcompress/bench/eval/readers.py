@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from xcompress.bench.eval.classification import LabelledRows
-from xcompress.bench.eval.retrieval import Translations
+from xcompress.bench.eval.task import SentencePairs
 from xcompress.corpus.graded import PIVOT
 from xcompress.corpus.languages import is_language, short_code
 from xcompress.corpus.lines import table_rows, text_lines
@@ -30,7 +30,7 @@ def matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Match[str]
     return [(match, path) for match, path in matches if is_language(match.groupdict().get("lang", PIVOT))]
 
 
-def read_holdouts(folder: Path) -> dict[str, Translations]:
+def read_holdouts(folder: Path) -> dict[str, SentencePairs]:
     """Read `holdout.<lang>.tsv` files of `english<TAB>translation`, by language.
 
     Rows that repeat a sentence of either side are left out.
@@ -40,7 +40,7 @@ def read_holdouts(folder: Path) -> dict[str, Translations]:
     return {path.name.split(".")[1]: _read_holdout(path) for path in sorted(folder.glob("holdout.*.tsv"))}
 
 
-def sample_pairs(rows: Sequence[tuple[str, str]], most: int) -> Translations:
+def sample_pairs(rows: Sequence[tuple[str, str]], most: int) -> SentencePairs:
     """Return at most `most` of the pairs.
 
     The choice depends on the English sentence alone: languages that share sentences keep the same ones, and those are
@@ -49,7 +49,7 @@ def sample_pairs(rows: Sequence[tuple[str, str]], most: int) -> Translations:
     return tuple(sorted(rows, key=lambda row: hash_of(row[0]))[:most])
 
 
-def read_tatoeba(folder: Path) -> dict[str, dict[str, Translations]]:
+def read_tatoeba(folder: Path) -> dict[str, dict[str, SentencePairs]]:
     """Read line-aligned files `<name>.<xxx>-eng.<xxx>` and `<name>.<xxx>-eng.eng`, by name and language.
 
     :raises InputError: naming the file, and the line where there is one.
@@ -57,7 +57,7 @@ def read_tatoeba(folder: Path) -> dict[str, dict[str, Translations]]:
     sides: dict[tuple[str, str], dict[str, Path]] = {}
     for match, path in matching(folder, TATOEBA):
         _add_file(sides.setdefault((match["name"], match["other"]), {}), match["side"], path)
-    sets: dict[str, dict[str, Translations]] = {}
+    sets: dict[str, dict[str, SentencePairs]] = {}
     for (name, code), files in sides.items():
         languages = sets.setdefault(name, {})
         key = code if short_code(code) in languages else short_code(code)
@@ -102,7 +102,7 @@ def _add_file(files: dict[str, Path], key: str, path: Path) -> None:
     files[key] = path
 
 
-def _read_holdout(path: Path) -> Translations:
+def _read_holdout(path: Path) -> SentencePairs:
     english_seen: set[str] = set()
     translated_seen: set[str] = set()
     rows = []
@@ -117,7 +117,7 @@ def _read_holdout(path: Path) -> Translations:
     return tuple(rows)
 
 
-def _read_aligned(code: str, files: dict[str, Path]) -> Translations:
+def _read_aligned(code: str, files: dict[str, Path]) -> SentencePairs:
     """Read both sides of one language."""
     if set(files) != {code, ENGLISH}:
         path = next(iter(files.values()))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.bench.eval.intervals import Hits, share_figure
-from xcompress.bench.eval.task import summarize_scores
+from xcompress.bench.eval.task import PairTask, summarize_scores
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import PIVOT
 from xcompress.metrics import Encode, Vectors, unit_length
@@ -26,42 +26,21 @@ _CELLS = 1 << 23
 
 Blocks = Callable[[], Iterator[Vectors]]
 """Yields all candidates (M, D) in blocks of rows, each time it is called."""
-Translations = tuple[tuple[str, str], ...]
-"""Rows of (English sentence, translation)."""
 
 
 @dataclass(frozen=True)
-class Retrieval:
-    """Translations by language, searched among each other and among distractors."""
+class Retrieval(PairTask):
+    """English sentences and their translations, by language, searched among each other and among distractors."""
 
-    name: str
-    pairs: Mapping[str, Translations]
     distractors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By language, English included."""
     margin: bool = False
     """Rank by the ratio margin instead of the cosine."""
 
-    @property
-    def rows(self) -> int:
-        """Translations of the largest language."""
-        return max(map(len, self.pairs.values()), default=0)
-
-    def languages(self) -> set[str]:
-        """List the languages other than English."""
-        return set(self.pairs)
-
     def sentences(self) -> Iterable[str]:
         """Yield both sides of every translation, and the distractors."""
-        yield from (text for rows in self.pairs.values() for pair in rows for text in pair)
+        yield from super().sentences()
         yield from (text for language in (PIVOT, *self.pairs) for text in self.distractors.get(language, ()))
-
-    def within(self, languages: frozenset[str]) -> Self:
-        """Keep the translations into `languages`."""
-        return replace(self, pairs={code: rows for code, rows in self.pairs.items() if code in languages})
-
-    def every(self, step: int) -> Self:
-        """Keep every `step`-th translation of each language."""
-        return replace(self, pairs={code: rows[::step] for code, rows in self.pairs.items()})
 
     def with_distractors(self, distractors: Mapping[str, Sequence[str]], count: int) -> Self:
         """Return the same task with distractors among the candidates.

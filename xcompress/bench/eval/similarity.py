@@ -1,25 +1,16 @@
 """Tasks on the cosines of sentence pairs: correlation with human scores, and agreement with the reference."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xcompress.bench.eval.intervals import Scores, bootstrap_figure, spearman_scores
-from xcompress.bench.eval.task import summarize_scores
+from xcompress.bench.eval.intervals import Scores, apart, bootstrap_figure, spearman_scores
+from xcompress.bench.eval.task import PairTask, summarize_scores
 from xcompress.bench.results import Accuracy
 from xcompress.corpus.graded import GradedPairs, GradedSet, average_groups
 from xcompress.metrics import Encode, cosines
-
-SentencePairs = tuple[tuple[str, str], ...]
-
-
-def pair_cosines(encode: Encode, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float64]:
-    """Return the cosine of each sentence (N,) with its counterpart, 0 where a vector is zero."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.nan_to_num(cosines(encode(first), encode(second)))
 
 
 @dataclass(frozen=True)
@@ -62,23 +53,20 @@ class Similarity:
     def score(self, encode: Encode) -> dict[str, Scores]:
         """Correlate cosines with human scores."""
         return {
-            pair: spearman_scores(pair_cosines(encode, rows.first, rows.second), np.asarray(rows.scores))
+            pair: spearman_scores(cosines(encode(rows.first), encode(rows.second)), np.asarray(rows.scores))
             for pair, rows in self.pairs.items()
         }
 
     def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy:
         """Return the figures of correlations, and the drop."""
+        if reference:
+            reference = {pair: apart(reference[pair], own, len(self.pairs[pair])) for pair, own in scores.items()}
         figures, averages = summarize_scores(bootstrap_figure, scores, reference, average_groups(self.pairs))
         return Accuracy(self.name, "similarity", "Spearman x 100", self.rows, figures, averages)
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(PairTask):
     """Unlabelled sentence pairs: the model's cosines should rank them as the reference's do."""
-
-    name: str
-    pairs: Mapping[str, SentencePairs]
-    """By language or, for pairs across two languages, by language pair."""
 
     @classmethod
     def from_graded(cls, name: str, graded: GradedSet) -> Self:
@@ -86,31 +74,9 @@ class Agreement:
         pairs = graded.language_pairs.items()
         return cls(name, {pair: tuple(zip(rows.first, rows.second, strict=True)) for pair, rows in pairs})
 
-    @property
-    def rows(self) -> int:
-        """Pairs of the largest language."""
-        return max(map(len, self.pairs.values()), default=0)
-
-    def languages(self) -> set[str]:
-        """List the languages."""
-        return {language for name in self.pairs for language in name.split("-")}
-
-    def sentences(self) -> Iterable[str]:
-        """Yield both sentences of every pair."""
-        return (text for rows in self.pairs.values() for pair in rows for text in pair)
-
-    def within(self, languages: frozenset[str]) -> Self:
-        """Keep the pairs whose languages are in `languages`."""
-        kept = {name: rows for name, rows in self.pairs.items() if languages.issuperset(name.split("-"))}
-        return replace(self, pairs=kept)
-
-    def every(self, step: int) -> Self:
-        """Keep every `step`-th pair of each language."""
-        return replace(self, pairs={name: rows[::step] for name, rows in self.pairs.items()})
-
     def score(self, encode: Encode) -> dict[str, Scores]:
         """Return the cosines of the pairs (N,) of each language."""
-        return {name: pair_cosines(encode, *zip(*rows, strict=True)) for name, rows in self.pairs.items()}
+        return {name: cosines(*map(encode, zip(*rows, strict=True))) for name, rows in self.pairs.items()}
 
     def summarize(self, scores: Mapping[str, Scores], reference: Mapping[str, Scores] | None) -> Accuracy | None:
         """Correlate the model's cosines with the reference's; return None without a reference."""

@@ -1,7 +1,7 @@
 """The evaluation tasks of a bench, and what all of them share."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -16,6 +16,8 @@ Outcome = NDArray[Any]
 Outcomes = Mapping[str, Outcome]
 """By language or direction."""
 _Outcome = TypeVar("_Outcome", bound=Outcome)
+SentencePairs = tuple[tuple[str, str], ...]
+"""Rows of two sentences; of translations, the English one first."""
 
 
 class EvalTask(Protocol):
@@ -49,6 +51,37 @@ class EvalTask(Protocol):
 
         :returns: None when the task only compares and there is no reference.
         """
+
+
+@dataclass(frozen=True)
+class PairTask:
+    """Rows of two sentences, by language or language pair; what a task on such rows scores is up to its class."""
+
+    name: str
+    pairs: Mapping[str, SentencePairs]
+    """By language, such as `de`, or by language pair, such as `en-de`."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the largest language or language pair."""
+        return max(map(len, self.pairs.values()), default=0)
+
+    def languages(self) -> set[str]:
+        """List the languages of all rows."""
+        return {language for name in self.pairs for language in name.split("-")}
+
+    def sentences(self) -> Iterable[str]:
+        """Yield both sentences of every row."""
+        return (text for rows in self.pairs.values() for pair in rows for text in pair)
+
+    def within(self, languages: frozenset[str]) -> Self:
+        """Keep the rows whose languages are in `languages`."""
+        kept = {name: rows for name, rows in self.pairs.items() if languages.issuperset(name.split("-"))}
+        return replace(self, pairs=kept)
+
+    def every(self, step: int) -> Self:
+        """Keep every `step`-th row of each language or language pair."""
+        return replace(self, pairs={name: rows[::step] for name, rows in self.pairs.items()})
 
 
 def summarize_scores(

@@ -47,7 +47,7 @@ class Change:
         difference = self.after - self.before
         if self.unit in ("points", "cosine"):
             text = f"{difference:+.1f}" if self.unit == "points" else f"{difference:+.4f}"
-        elif not self.before or (self.unit == "bytes" and abs(difference) < 0.0005 * self.before):
+        elif self.before <= 0 or (self.unit == "bytes" and abs(difference) < 0.0005 * self.before):
             text = f"{difference:+,.0f} {self.unit}"
         else:
             text = f"{difference / self.before:+.1%}"
@@ -153,14 +153,10 @@ def compare(new: Report, old: Report) -> Comparison:
     for result in new.results:
         if result.name not in old_results:
             continue
-        figures = []
-        for outcome in _compare_subject(result, old_results[result.name], pair):
-            if isinstance(outcome, Change):
-                changes.append(outcome)
-            else:
-                figures.append(outcome)
-        if figures:
-            skipped.append(f"{result.name}: not compared: {', '.join(dict.fromkeys(figures))}")
+        outcomes = list(_compare_subject(result, old_results[result.name], pair))
+        changes += [outcome for outcome in outcomes if isinstance(outcome, Change)]
+        if figures := dict.fromkeys(outcome for outcome in outcomes if isinstance(outcome, str)):
+            skipped.append(f"{result.name}: not compared: {', '.join(figures)}")
     notes, warnings = _subject_notes(new, old)
     return Comparison(
         before=old.date,
@@ -193,15 +189,15 @@ class _Reports:
 
 @dataclass(frozen=True)
 class _Timing:
-    """A time or a rate, absolute and as speedup over the reference, each with its noise within the run."""
+    """A time or a rate, absolute and as speedup over the reference."""
 
     figure: str
     unit: Unit
     threads: int
     absolute: float
-    noise: float
     speedup: float | None
-    speedup_noise: float
+    noises: tuple[float, float]
+    """Of the absolute value and of the speedup, within the run."""
 
 
 _Outcomes = Iterator[Change | str]
@@ -267,11 +263,11 @@ def _compare_times(new: Result, old: Result, reports: _Reports) -> _Outcomes:
         if not (before := earlier.get(key)):
             continue
         if reports.same_reference and after.speedup is not None and before.speedup is not None:
-            noise = after.speedup_noise + before.speedup_noise + between_runs(after.threads, ratio=True)
+            noise = after.noises[1] + before.noises[1] + between_runs(after.threads, ratio=True)
             if differ(after.speedup, before.speedup, noise):
                 yield _change(new, f"{after.figure}, speedup", "times", after.speedup, before.speedup, less=False)
         elif reports.same_machine:
-            noise = after.noise + before.noise + between_runs(after.threads, ratio=False)
+            noise = after.noises[0] + before.noises[0] + between_runs(after.threads, ratio=False)
             if differ(after.absolute, before.absolute, noise):
                 less = after.unit == "seconds"
                 yield _change(new, after.figure, after.unit, after.absolute, before.absolute, less=less)
@@ -287,19 +283,15 @@ def _timings(result: Result, report: Report) -> dict[tuple[str | int, ...], _Tim
     base, timings = report.base, dict[tuple[str | int, ...], _Timing]()
     if start := result.start:
         noises = start_noise(start), start_noise(start, base.start if base else None)
-        timings["start",] = _Timing(
-            "start", "seconds", 1, start.total, noises[0], result.start_speedup(base), noises[1]
-        )
+        timings["start",] = _Timing("start", "seconds", 1, start.total, result.start_speedup(base), noises)
     for latency in result.latency:
         noises = latency_noise(latency), latency_noise(latency, base.latency_of(latency.call) if base else None)
-        timings[latency.call] = _Timing(
-            call_text(latency), "seconds", latency.threads, latency.p50, noises[0], latency.speedup, noises[1]
-        )
+        name, threads = call_text(latency), latency.threads
+        timings[latency.call] = _Timing(name, "seconds", threads, latency.p50, latency.speedup, noises)
     if rate := result.throughput:
         noises = throughput_noise(rate), throughput_noise(rate, base.throughput if base else None)
-        timings["throughput", rate.sentences, rate.threads] = _Timing(
-            "throughput", "per second", rate.threads, rate.per_second, noises[0], rate.speedup, noises[1]
-        )
+        key = "throughput", rate.sentences, rate.threads
+        timings[key] = _Timing("throughput", "per second", rate.threads, rate.per_second, rate.speedup, noises)
     return timings
 
 
@@ -308,6 +300,9 @@ def _compare_accuracy(new: Result, old: Result, reports: _Reports) -> _Outcomes:
     for accuracy in new.accuracy:
         match = earlier.get(_test_key(accuracy))
         old_figures = match.all_figures if match else {}
+        if old_figures and accuracy.kind == "agreement" and not reports.same_reference:
+            yield f"{accuracy.test} (no common reference)"
+            continue
         for name, after in accuracy.all_figures.items():
             if not (before := old_figures.get(name)):
                 continue

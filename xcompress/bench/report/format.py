@@ -7,6 +7,8 @@ from xcompress.printable import one_line, printable
 
 LONGEST = 44
 """Characters of a name in a picture; longer names lose their middle, since paths differ at their ends."""
+P95_CALLS = 20
+"""Calls from which on a p95 is shown."""
 
 
 def shape_text(latency: Latency, by: str = "x") -> str:
@@ -46,8 +48,13 @@ def percentiles(latency: Latency, none: str) -> list[str]:
     :param none: in place of a percentile of too few calls. That above which one call in n lies needs n of them: p99 of
         five calls is about the slowest, and 95 times in 100 the true one is above it.
     """
-    points = (latency.p50, 1), (latency.p95, 20), (latency.p99, 100)
+    points = (latency.p50, 1), (latency.p95, P95_CALLS), (latency.p99, 100)
     return [milliseconds(seconds) if latency.calls >= least else none for seconds, least in points]
+
+
+def whisker_end(latency: Latency) -> float:
+    """Return the seconds where a picture's whisker ends: p95, or the median where there are too few calls for p95."""
+    return max(latency.p50, latency.p95) if latency.calls >= P95_CALLS else latency.p50
 
 
 def _three_digits(value: float) -> str:

@@ -1,6 +1,6 @@
 """The few figures that summarise accuracy where there is no room for all: one for each kind of test."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from xcompress.bench.eval import HOLDOUTS
@@ -50,8 +50,7 @@ def headlines(report: Report) -> list[Headline]:
     """
 
     def rank(test: Accuracy) -> tuple[bool, int, int]:
-        subjects = sum(result.accuracy_on(test.test) is not None for result in report.results)
-        return test.test not in (BUILTIN, HOLDOUTS), subjects, test.rows
+        return test.test not in (BUILTIN, HOLDOUTS), len(accuracies_of(report, test.test)), test.rows
 
     tests = [test for test in tests_of(report) if test.all_figures]
     measured = {test.test for test in tests}
@@ -73,6 +72,17 @@ def tests_of(report: Report) -> list[Accuracy]:
         for accuracy in result.accuracy:
             tests.setdefault(accuracy.test, accuracy)
     return list(tests.values())
+
+
+def accuracies_of(report: Report, test: str) -> dict[str, Accuracy]:
+    """Return a test's accuracy by subject, for the subjects that have it."""
+    return {result.name: accuracy for result in report.results if (accuracy := result.accuracy_on(test))}
+
+
+def figure_names(accuracies: Collection[Accuracy]) -> dict[str, bool]:
+    """Return the names of the figures of a test, averages first, and whether each is an average."""
+    averages = {name: True for accuracy in accuracies for name in accuracy.averages}
+    return averages | {name: name in averages for accuracy in accuracies for name in accuracy.figures}
 
 
 def pareto_front(points: Sequence[Point]) -> list[int]:

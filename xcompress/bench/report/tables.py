@@ -20,10 +20,6 @@ from xcompress.printable import markdown_text
 
 NONE = "-"
 """For a figure that was not measured."""
-LEFT_OUT = {(BUILTIN, "monolingual")}
-"""Averages that only the JSON and the page show: the table has English and the other languages in separate columns."""
-
-
 MONOLINGUAL = {"en-en", "other monolingual"}
 """What `monolingual` is the mean of: with one of them alone, it is the same figure again."""
 
@@ -113,12 +109,10 @@ def _size_table(report: Report) -> Table:
 
 def _latency_table(report: Report, threads: int) -> Table:
     timed = {
-        (result.name, shape_text(latency)): latency
+        result.name: {shape_text(latency): latency for latency in result.latency if latency.threads == threads}
         for result in report.results
-        for latency in result.latency
-        if latency.threads == threads
     }
-    shapes = list(dict.fromkeys(shape for _, shape in timed))
+    shapes = list(dict.fromkeys(shape for latencies in timed.values() for shape in latencies))
 
     def cell(latency: Latency | None) -> str:
         if latency is None:
@@ -128,9 +122,8 @@ def _latency_table(report: Report, threads: int) -> Table:
         return f"{' / '.join(percentiles(latency, NONE))}{faster}{share}{' ~' if latency.noisy else ''}"
 
     def cells(result: Result) -> list[str]:
-        if not any((result.name, shape) in timed for shape in shapes):
-            return []
-        return [cell(timed.get((result.name, shape))) for shape in shapes]
+        latencies = timed[result.name]
+        return [cell(latencies.get(shape)) for shape in shapes] if latencies else []
 
     speedup = "speedup over the reference, " if report.reference else ""
     title = (
@@ -183,10 +176,9 @@ def _browser_table(report: Report) -> list[Table]:
 
 def _accuracy_table(report: Report, test: Accuracy) -> Table:
     """Lay out a test's averages, or its figures where there are no averages."""
-    left_out = {name for set_name, name in LEFT_OUT if set_name == test.test}
-    if len(MONOLINGUAL & test.averages.keys()) == 1:
-        left_out.add("monolingual")
-    names = [name for name in test.averages or test.figures if name not in left_out]
+    # `monolingual` of the built-in set is left to the JSON and the page: the table has English and the others apart.
+    left_out = "monolingual" if test.test == BUILTIN or len(MONOLINGUAL & test.averages.keys()) == 1 else None
+    names = [name for name in test.averages or test.figures if name != left_out]
 
     def cell(figure: Figure | None) -> str:
         if figure is None:

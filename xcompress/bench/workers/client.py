@@ -22,11 +22,8 @@ _SECONDS_TO_END = 5.0
 """Seconds that a worker may take to end once it has closed its output."""
 _LONGEST_REPLY = 1 << 26
 """Bytes of the longest reply that is read: vectors of a few hundred texts take some megabytes."""
-_LONGEST_ERROR = 1000
 _LINES_OF_GREETING = 100
-_LINE_SHOWN = 60
 _LOG_BYTES = 1 << 14
-_MAX_LOG_LINE = 200
 
 
 class WorkerFailed(XCompressError):
@@ -105,7 +102,7 @@ class Worker(WorkerClient):
         if reply is None:
             raise WorkerFailed(self._explain_death())
         if "error" in reply:
-            raise WorkerFailed(on_one_line(reply["error"], _LONGEST_ERROR))
+            raise WorkerFailed(on_one_line(reply["error"], 1000))
         if mistake := find_mistake(do, reply):
             raise WorkerFailed(f"its reply to {do!r} is wrong ({mistake})")
         return reply
@@ -138,7 +135,7 @@ class Worker(WorkerClient):
                 return reply
             if len(line) == _LONGEST_REPLY:
                 break
-        start = line[:_LINE_SHOWN].decode(errors="replace")
+        start = line[:60].decode(errors="replace")
         raise WorkerFailed(f"sent {start!r} instead of a reply; check what its Python and its shell print")
 
     def _kill_late(self) -> None:
@@ -180,7 +177,7 @@ class _LogTail:
         """Return the start of the last line that is not empty; call it when the process has ended."""
         self._thread.join(_SECONDS_TO_END)  # a child of the process may still hold the pipe
         lines = self._end.decode(errors="replace").strip().splitlines()
-        return lines[-1][:_MAX_LOG_LINE] if lines else ""
+        return lines[-1][:200] if lines else ""
 
 
 def decode_vectors(reply: Mapping[str, Any], count: int) -> NDArray[np.float32]:

@@ -100,7 +100,7 @@ def _latency_fact(base: Result | None, latency: Latency) -> Element:
 
 def _memory_fact(base: Result | None, memory: Memory) -> Element:
     label, resident = "memory, resident", memory.resident
-    if base is None or base.memory is None or resident <= 0:
+    if base is None or base.memory is None or min(resident, base.memory.resident) <= 0:
         return _fact(label, f"{in_megabytes(resident)} MB", "above the bare process")
     reference = base.memory.resident
     detail = f"{in_megabytes(resident)} MB against {in_megabytes(reference)} MB"

@@ -15,7 +15,7 @@ from xcompress.bench.report.format import (
     times,
     with_sign,
 )
-from xcompress.bench.report.headlines import tests_of
+from xcompress.bench.report.headlines import accuracies_of, figure_names, tests_of
 from xcompress.bench.report.html.element import Node, each, table, tag
 from xcompress.bench.results import Accuracy, Browser, Figure, Latency, Memory, Report, Result, Start, Throughput
 
@@ -137,19 +137,17 @@ def accuracies(report: Report) -> list[Element]:
 
 
 def _accuracy_tables(report: Report, test: Accuracy) -> Iterator[Element]:
-    measured = [(result.name, accuracy) for result in report.results if (accuracy := result.accuracy_on(test.test))]
+    measured = list(accuracies_of(report, test.test).items())
     chunks = [measured[start : start + MOST_COLUMNS] for start in range(0, len(measured), MOST_COLUMNS)]
     for number, chunk in enumerate(chunks, 1):
         caption = f"{test.test}: {test.metric}, {test.rows:,} rows" + (
             f" (table {number} of {len(chunks)})" if len(chunks) > 1 else ""
         )
-        averages = dict.fromkeys(name for _, accuracy in chunk for name in accuracy.averages)
-        names = dict.fromkeys([*averages, *(name for _, accuracy in chunk for name in accuracy.all_figures)])
         rows = []
-        for name in names:
+        for name, is_average in figure_names([accuracy for _, accuracy in chunk]).items():
             cells = (_accuracy_cell(accuracy.all_figures.get(name)) for _, accuracy in chunk)
             head = tag("th", name, scope="row")
-            rows.append(tag("tr", head, *cells, class_="strong" if name in averages else ""))
+            rows.append(tag("tr", head, *cells, class_="strong" if is_average else ""))
         heads = [f"{name} (reference)" if name == report.reference else name for name, _ in chunk]
         yield table(caption, heads, tag("tbody", *rows), first="figure")
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from xcompress.bench.report.format import in_megabytes, milliseconds, shape_text, signed, threads_text
-from xcompress.bench.report.headlines import Headline, headlines, tests_of
-from xcompress.bench.results import Accuracy, Figure, Report
+from xcompress.bench.report.headlines import Headline, accuracies_of, figure_names, headlines, tests_of
+from xcompress.bench.results import Figure, Report
 
 ROWS_HEIGHT = 8.2
 """Inches for all rows of a picture, so that it fits on a page."""
@@ -72,7 +72,7 @@ def _latency_picture(report: Report, threads: int) -> Picture:
             values.append(f"{result.name}: {', '.join(calls)}")
     return Picture(
         name=f"latency-{threads_text(threads).replace(' ', '-')}",
-        caption="Markers are medians of all calls; whiskers reach to the 95th percentile.",
+        caption="Markers are medians of all calls; whiskers reach to the 95th percentile of 20 calls or more.",
         alt=f"Median latency with {threads_text(threads)}. {_join(values)}",
         subject=threads,
     )
@@ -134,23 +134,15 @@ def accuracy_rows(report: Report, test: str) -> tuple[list[Row], int]:
     """
     accuracies = accuracies_of(report, test)
 
-    def row(name: str, strong: bool) -> Row:
-        figures = {subject: accuracy.all_figures.get(name) for subject, accuracy in accuracies.items()}
-        return Row(name, {subject: figure for subject, figure in figures.items() if figure}, strong)
-
     def spread(row: Row) -> float:
         values = [figure.value for figure in row.figures.values()]
         return max(values) - min(values)
 
-    averages = list(dict.fromkeys(name for accuracy in accuracies.values() for name in accuracy.averages))
-    names = dict.fromkeys(name for accuracy in accuracies.values() for name in accuracy.all_figures)
-    strong = [row(name, True) for name in averages]
-    others = [row(name, False) for name in names if name not in averages]
-    room = max(1, int(ROWS_HEIGHT / row_height(len(accuracies))) - len(strong))
+    rows = []
+    for name, is_average in figure_names(accuracies.values()).items():
+        figures = {subject: accuracy.all_figures.get(name) for subject, accuracy in accuracies.items()}
+        rows.append(Row(name, {subject: figure for subject, figure in figures.items() if figure}, is_average))
+    others = [row for row in rows if not row.strong]
+    room = max(1, int(ROWS_HEIGHT / row_height(len(accuracies))) - (len(rows) - len(others)))
     widest = sorted(others, key=spread, reverse=True)[:room]
-    return strong + [row for row in others if row in widest], len(strong) + len(others)
-
-
-def accuracies_of(report: Report, test: str) -> dict[str, Accuracy]:
-    """Return a test's accuracy by subject, for the subjects that have it."""
-    return {result.name: accuracy for result in report.results if (accuracy := result.accuracy_on(test))}
+    return [row for row in rows if row.strong or row in widest], len(rows)

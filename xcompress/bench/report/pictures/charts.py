@@ -9,8 +9,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import NullLocator
 
-from xcompress.bench.report.format import in_megabytes, label, shape_text, shorten, threads_text, wrap
-from xcompress.bench.report.pictures.catalogue import Row, accuracies_of, accuracy_rows, row_height
+from xcompress.bench.report.format import in_megabytes, label, shape_text, shorten, threads_text, whisker_end, wrap
+from xcompress.bench.report.headlines import accuracies_of
+from xcompress.bench.report.pictures.catalogue import Row, accuracy_rows, row_height
 from xcompress.bench.report.pictures.labels import apart
 from xcompress.bench.report.pictures.style import (
     COLOURS,
@@ -109,7 +110,7 @@ def _draw_line(axes: Axes, latency: Sequence[Latency], look: Look, aside: float,
     """Draw one subject, shifted aside a little so that whiskers do not cover each other."""
     x = [timed.tokens * 2**aside for timed in latency]
     p50 = [timed.p50 * 1e3 for timed in latency]
-    whiskers = [[0.0] * len(latency), [max(0.0, timed.p95 - timed.p50) * 1e3 for timed in latency]]
+    whiskers = [[0.0] * len(latency), [(whisker_end(timed) - timed.p50) * 1e3 for timed in latency]]
     axes.errorbar(x, p50, yerr=whiskers, fmt="none", ecolor=look.color, elinewidth=1.2, capsize=3, zorder=3)
     axes.plot(x, p50, color=look.color, linestyle=look.dash, linewidth=1.8, zorder=3)
     axes.plot(x, p50, **look.marker_style(theme))
@@ -120,7 +121,7 @@ def _set_scales(axes: Axes, report: Report) -> None:
     timed = [latency for result in report.results for latency in result.latency if latency.batch == 1]
     lengths = sorted({latency.tokens for latency in timed})
     lowest = min(latency.p50 for latency in timed)
-    highest = max(max(latency.p95, latency.p50) for latency in timed)
+    highest = max(map(whisker_end, timed))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlim(lengths[0] / 1.15, lengths[-1] * 1.15)
@@ -162,7 +163,7 @@ def _draw_shapes(report: Report, threads: int, theme: Theme) -> Canvas:
     for result in report.results:
         for timed in result.latency:
             if timed.threads == threads:
-                whisker = Figure(timed.p50 * 1e3, timed.p50 * 1e3, timed.p95 * 1e3)
+                whisker = Figure(timed.p50 * 1e3, timed.p50 * 1e3, whisker_end(timed) * 1e3)
                 rows.setdefault(shape_text(timed, " × "), {})[result.name] = whisker
     subjects = {name for row in rows.values() for name in row}
     names = {result.name: label(report, result) for result in report.results if result.name in subjects}

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,19 +77,14 @@ class Page:
 
         :raises WorkerFailed: when the page reports an error, or is gone.
         """
-        try:
-            reply: dict[str, Any] = self._page.evaluate("([name, request]) => answer(name, request)", [name, request])
-        except Exception as error:  # playwright, with its error classes, may not be installed
-            message = on_one_line(error, 200)
-            crashed = "the page crashed, most likely out of memory"
-            raise WorkerFailed(crashed if "crashed" in message else f"the browser failed: {message}") from error
+        reply = self._ask(self._page.evaluate, "([name, request]) => answer(name, request)", [name, request])
         if "error" in reply:
             raise WorkerFailed(on_one_line(reply["error"]))
         return reply
 
     def slow_down(self, rate: float) -> None:
         """Make the page's thread `rate` times slower; 1 is full speed."""
-        self._send("Emulation.setCPUThrottlingRate", {"rate": rate})
+        self._ask(self._tools.send, "Emulation.setCPUThrottlingRate", {"rate": rate})
 
     def heap(self, collect: bool) -> int:
         """Return the bytes that JavaScript uses, including its arrays outside the heap.
@@ -96,16 +92,21 @@ class Page:
         :param collect: collect garbage first.
         """
         if collect:
-            self._send("HeapProfiler.collectGarbage")
-        used = self._send("Runtime.getHeapUsage")
+            self._ask(self._tools.send, "HeapProfiler.collectGarbage")
+        used = self._ask(self._tools.send, "Runtime.getHeapUsage")
         return int(used["usedSize"] + used.get("backingStorageSize", 0))
 
-    def _send(self, method: str, values: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _ask(self, method: Callable[..., dict[str, Any]], *values: object) -> dict[str, Any]:
+        """Call a method of playwright.
+
+        :raises WorkerFailed: when it fails.
+        """
         try:
-            reply: dict[str, Any] = self._tools.send(method, values or {})
-        except Exception as error:
-            raise WorkerFailed(f"the browser failed: {on_one_line(error, 200)}") from error
-        return reply
+            return method(*values)
+        except Exception as error:  # playwright, with its error classes, may not be installed
+            message = on_one_line(error, 200)
+            crashed = "the page crashed, most likely out of memory"
+            raise WorkerFailed(crashed if "crashed" in message else f"the browser failed: {message}") from error
 
     def kill(self) -> None:
         """Kill the browser at once; callable from any thread."""

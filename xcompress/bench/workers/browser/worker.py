@@ -18,7 +18,7 @@ from xcompress.bench.workers.client import TIMEOUT, WorkerClient, WorkerFailed, 
 from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder, Precision
 from xcompress.bundle.integrity import check_bundle, external_files
-from xcompress.bundle.manifest import graphs_of, read_manifest
+from xcompress.bundle.manifest import choose_graph, read_manifest
 from xcompress.bundle.tokenizer import BundleTokenizer, batches_by_length
 from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError, XCompressError, with_class
@@ -29,12 +29,11 @@ from xcompress.web.server import Server
 SLOW_DOWN = 4.0
 """How many times slower a phone's processor is than a desktop's."""
 Reply = dict[str, Any]
-_HERE = Path(__file__).parent
 _BATCH = 32
 _CLOSE_SECONDS = 5.0
 """Seconds that a browser may take to close before it is killed."""
 _PARITY_SENTENCES = 32
-_PAGE = {f"/{name}": _HERE / name for name in ("page.html", "page.js")} | {"/graph.js": GRAPH_SCRIPT}
+_PAGE = {f"/{name}": Path(__file__).parent / name for name in ("page.html", "page.js")} | {"/graph.js": GRAPH_SCRIPT}
 LEAST_PARITY = {"fp32": 0.9999, "fp16": 0.999, "int8": 0.98, "int4": 0.98}
 """Least cosine to native vectors that a graph must have on WebGPU, by precision."""
 
@@ -86,14 +85,8 @@ class BrowserWorker(WorkerClient):
 
     def __init__(self, bundle: Path, precision: str, *, tools: Tools, slow_down: float = SLOW_DOWN) -> None:
         self._manifest = read_manifest(bundle)
-        graphs = graphs_of(bundle, self._manifest)
-        if precision not in graphs:
-            raise InputError(
-                f"{bundle}: precision is {precision!r}, but the graphs are {', '.join(graphs) or 'none'}; "
-                "choose another"
-            )
+        _, self._graph = choose_graph(bundle, self._manifest, precision)
         self.bundle, self.precision, self.slow_down, self.tools = bundle, precision, slow_down, tools
-        self._graph = graphs[precision]
         self.timeout = TIMEOUT
         """Seconds that a single request may take before the browser is killed."""
         self._timed_out = self._closed = False
