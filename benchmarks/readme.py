@@ -21,7 +21,7 @@ from xcompress.bench.results import Accuracy, Report, Result
 from xcompress.bundle.released import released_models
 from xcompress.console import markdown_table, run_script
 from xcompress.corpus.graded import BUILTIN, PART, UNSEEN
-from xcompress.distillation.summary import MEANING, head, language_head, language_rows, rows
+from xcompress.distillation.summary import MEANING, table_of_languages, table_of_steps
 from xcompress.files import read_json, write_between_markers
 
 HERE = Path(__file__).parent
@@ -94,8 +94,8 @@ def _demo_text(run: Path, report: Report) -> str:
     for table in tables_of(report):
         tables += [f"### {table.title[0].upper()}{table.title[1:]}", markdown_table(table.head, table.rows)]
     manifest = read_json(run / "manifest.json")
-    steps = markdown_table(head(manifest), rows(manifest))
-    languages = markdown_table(language_head(manifest), language_rows(manifest))
+    steps = markdown_table(*table_of_steps(manifest))
+    languages = markdown_table(*table_of_languages(manifest))
     distillation = ("### Distillation, step by step", MEANING, steps, "By language:", languages)
     remarks = [f"* {line}" for line in (*report.notes, *report.warnings)]
     return "\n\n".join((*tables, *remarks, *distillation, f"Measured on: {measured_on(report)}"))

@@ -132,13 +132,12 @@ def stand_in() -> Encode:
 def find_vectors(folder: Path, count: int) -> VectorTable:
     """Find the vectors of both sides of all pairs, and compute them where there are none."""
     pairs, rows = open_pairs(folder)
-    store = VectorStore(folder / "vectors")
 
-    def encode(texts: DistinctTexts) -> StoredVectors:
+    def encode(texts: DistinctTexts, store: VectorStore) -> StoredVectors:
         return store.vectors("stand-in", "stand-in", texts, stand_in)
 
     texts: dict[TextName, Sequence[str]] = {side: Sentences(pairs, side, rows) for side in SIDES}
-    return VectorTable.compute(texts, encode, store.folder)
+    return VectorTable.compute(texts, encode, VectorStore(folder / "vectors"))
 
 
 def read_vectors(folder: Path, count: int) -> None:
@@ -146,7 +145,7 @@ def read_vectors(folder: Path, count: int) -> None:
     table = find_vectors(folder, count)
     labels, generator = [table.labels(side) for side in SIDES], np.random.default_rng(1)
     for _ in range(BATCHES):
-        rows = generator.integers(0, len(labels[0]), BATCH).tolist()
+        rows = generator.integers(0, len(labels[0].rows), BATCH).tolist()
         for side in labels:
             side.take(rows)
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from xcompress.console import emit, markdown_table, run_script
 from xcompress.corpus.graded import read_folder, score
 from xcompress.distillation.teachers.encoder import open_encoder
-from xcompress.distillation.teachers.ensemble import concatenate, ensemble_scales
+from xcompress.distillation.teachers.ensemble import ensemble_scales
+from xcompress.distillation.teachers.vectors import concatenate
 from xcompress.metrics import Vectors
 from xcompress.modeling.pca import principal_axes
 from xcompress.recipe import EnsembleMember, load_recipe

@@ -242,12 +242,12 @@ def test_the_most_common_reasons_are_named_with_a_line() -> None:
 
 
 def test_a_file_with_more_bad_lines_than_good_ones_is_refused() -> None:
-    tally(2, (pairs.NO_TAB, 1), (pairs.NO_TAB, 2)).refuse_bad_file("english<TAB>translation")
+    pairs.check_read(tally(2, (pairs.NO_TAB, 1), (pairs.NO_TAB, 2)))
     with pytest.raises(
         InputError, match=r"^x.tsv: 2 of 3 lines are bad: 2 no tab \(such as line 1\); write english<TA"
     ):
-        tally(1, (pairs.NO_TAB, 1), (pairs.NO_TAB, 2)).refuse_bad_file("english<TAB>translation")
+        pairs.check_read(tally(1, (pairs.NO_TAB, 1), (pairs.NO_TAB, 2)))
     with pytest.raises(InputError, match=r"^x.tsv: no line could be read, it is empty; write english<TAB>translation"):
-        tally(0).refuse_bad_file("english<TAB>translation")
+        pairs.check_read(tally(0))
     with pytest.raises(InputError, match=r"no line could be read, cut off after line 0; copy"):
-        tally(0, broken_off="cut off after line 0").refuse_bad_file("english<TAB>translation")
+        pairs.check_read(tally(0, broken_off="cut off after line 0"))

@@ -16,7 +16,7 @@ import pytest
 from tests.helpers.process import run, start, start_workers
 from tests.helpers.recipe import FROM_SCRATCH, stages_of, write_recipe
 from xcompress import released_names
-from xcompress.distillation import distributed, heartbeat
+from xcompress.distillation import distributed, failures
 from xcompress.errors import InputError
 from xcompress.files import read_json
 
@@ -161,7 +161,7 @@ def test_a_run_goes_on_with_another_number_of_workers(scratch: tuple[list[str], 
 
 
 def expect_frequent_beats() -> None:
-    heartbeat.BEAT, heartbeat.SILENCE = 0.5, 5.0
+    failures.BEAT, failures.SILENCE = 0.5, 5.0
 
 
 @pytest.mark.slow

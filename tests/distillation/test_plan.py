@@ -1,7 +1,9 @@
 """What a dry run counts before the text is filtered."""
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.helpers.foreign import save_pipeline
@@ -44,6 +46,16 @@ def test_epochs_are_not_known_where_not_all_text_is_counted(
     assert found.stages[0].steps is found.token_megabytes is None
     show(found)
     assert "stored, ? GB on disk; live, no disk; the recipe has stored" in capsys.readouterr().err
+
+
+def test_a_table_of_vectors_is_no_live_teacher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "api.npy", np.ones((2, 32), np.float32))
+    (tmp_path / "api.txt").write_text("It rains.\nIt snows.\n")
+    files = [FILE.format(tmp_path, name, name, "") for name in ("de", "fr")]
+    show(planned(tmp_path, files, f"teacher.source={tmp_path}/api.npy"))
+    said = capsys.readouterr().err
+    assert re.search(r"^teacher's vectors, at most: stored, \d MB on disk$", said, re.MULTILINE), said
+    assert "live" not in said
 
 
 def test_epochs_of_sentences_are_not_those_of_translations(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from xcompress.distillation.summary import head, language_head, language_rows, rows, show
+from xcompress.distillation.summary import show, table_of_languages, table_of_steps
 from xcompress.files import write_json
 
 DEV: dict[str, dict[str, float]] = {
@@ -29,7 +29,7 @@ RUN = {
 
 
 def test_models_scored_before_training_have_a_row_without_a_time() -> None:
-    assert list(rows(RUN)) == [
+    assert table_of_steps(RUN)[1] == [
         ("corpus", "3 s", "", "", "", ""),
         ("student before training", "", "", "", "65.0", "92.5"),
         ("1-contrast", "62 s", "2.0000", "1.5000", "65.0", "92.5"),
@@ -45,8 +45,9 @@ def test_the_next_command_names_the_run_wherever_it_is(tmp_path: Path, capsys: p
 
 
 def test_every_language_has_its_column() -> None:
-    assert language_head(RUN) == ("step", "de", "fr")
-    assert list(language_rows(RUN)) == [
+    head, rows = table_of_languages(RUN)
+    assert head == ("step", "de", "fr")
+    assert rows == [
         ("student before training", "60 / 90", "70 / 95"),
         ("1-contrast", "60 / 90", "70 / 95"),
         ("1-contrast, depth 1", "60 / 90", "70 / 95"),
@@ -54,9 +55,10 @@ def test_every_language_has_its_column() -> None:
 
 
 def test_scores_on_sts_sets_have_columns_where_there_are_any() -> None:
-    assert head(RUN)[-2:] == ("agreement", "translations found")
+    assert table_of_steps(RUN)[0][-2:] == ("agreement", "translations found")
     scored = DEV | {"sts": {"en-de": 50.0, "en-fr": 60.0, "de-de": 70.0}}
     run = {**RUN, "dev": {"spearman": 0.0, "retrieval": 0.0, "sts en-xx": 0.0}}
     steps = {"1-contrast": {"seconds": 1.0, "facts": {"dev": scored}}}
-    assert head(run)[-1] == "sts en-xx"
-    assert [row[-1] for row in rows({**run, "steps": steps})] == ["55.0"]
+    head, rows = table_of_steps({**run, "steps": steps})
+    assert head[-1] == "sts en-xx"
+    assert [row[-1] for row in rows] == ["55.0"]

@@ -326,8 +326,9 @@ def _choose_parts(
     lines.by_origin = np.zeros(len(gathered.origins), np.int64)
     for numbers, rows, parts, sampled in split_blocks():
         train = sampled & of_all.mask(ranks_of_all(numbers), rows) if of_all else sampled
-        lines.parts.append(_TRAIN * train + _HOLDOUT * parts.holdout)
-        lines.counts += np.bincount(_TRAIN * train + _HOLDOUT * parts.holdout, minlength=len(lines.counts))
+        part_of_pair = _TRAIN * train + _HOLDOUT * parts.holdout
+        lines.parts.append(part_of_pair)
+        lines.counts += np.bincount(part_of_pair, minlength=len(lines.counts))
         lines.by_origin += np.bincount(gathered.numbers[numbers["origin"][train]], minlength=len(lines.by_origin))
         gathered.drop(language, HELD_OUT, int(np.count_nonzero(~(parts.train | parts.holdout))))
         gathered.drop(language, SAMPLED, int(np.count_nonzero(parts.train & ~train)))

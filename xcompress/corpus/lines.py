@@ -70,18 +70,6 @@ class Tally:
         lines = f"{bad:,} of {counted(self.good + bad, 'line')} {'is' if bad == 1 else 'are'} bad: {', '.join(shown)}"
         return ", and it is ".join(part for part in (lines if bad else "", self.broken_off) if part)
 
-    def refuse_bad_file(self, layout: str) -> None:
-        """Raise an error if most lines are bad.
-
-        :param layout: how good lines look, for the message.
-        :raises InputError: when more than half of the lines are bad, or there is none.
-        """
-        if not self.good + self.bad.total():
-            advice = "copy the file again" if self.broken_off else f"write {layout}"
-            raise InputError(f"{self.path}: no line could be read, {self.broken_off or 'it is empty'}; {advice}")
-        if self.bad.total() > self.good:
-            raise InputError(f"{self.path}: {self}; write {layout}, in UTF-8")
-
 
 def read_lines(
     path: Path, advance: Callable[[int], None] = lambda _: None, *, longest: int = LONGEST

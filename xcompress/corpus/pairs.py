@@ -9,6 +9,7 @@ from typing import NamedTuple
 from xcompress.console import warn
 from xcompress.corpus.lines import LONGEST, BadLineError, BrokenOffError, Tally, check_first_line, read_lines
 from xcompress.corpus.normalise import is_visible
+from xcompress.errors import InputError
 from xcompress.printable import counted
 
 TOO_LONG = f"over {LONGEST:,} bytes"
@@ -89,10 +90,15 @@ def check_read(tally: Tally, layout: str = "english<TAB>translation, one pair pe
     """Warn of what was left out of a file that was read to its end.
 
     :param layout: how good lines look, for the message.
-    :raises InputError: when most of its lines are bad, or there is none.
+    :raises InputError: when more than half of its lines are bad, or there is none.
     """
-    tally.refuse_bad_file(layout)
-    if tally.broken_off or tally.bad:
+    bad = tally.bad.total()
+    if not tally.good + bad:
+        advice = "copy the file again" if tally.broken_off else f"write {layout}"
+        raise InputError(f"{tally.path}: no line could be read, {tally.broken_off or 'it is empty'}; {advice}")
+    if bad > tally.good:
+        raise InputError(f"{tally.path}: {tally}; write {layout}, in UTF-8")
+    if tally.broken_off or bad:
         warn(f"{tally.path}: {tally}; the rest is used")
 
 

@@ -20,12 +20,7 @@ from xcompress.distillation.data.labelled import Labelled
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.dev import dev_scores
-from xcompress.distillation.initialization import (
-    least_squares_head,
-    mean_of_weights,
-    with_head,
-    without_head,
-)
+from xcompress.distillation.initialization import least_squares_head, mean_of_weights, with_head, without_head
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.shape import scratch_config
 from xcompress.distillation.teachers.encoder import locate
@@ -61,22 +56,16 @@ def reference_step(recipe: Recipe, run: Run, encoders: Encoders) -> Step | None:
         key["rows"] = embeddings.fingerprint
     if encoders.soup:
         key["soup"] = [encoder.fingerprint for encoder in encoders.soup]
-    build = partial(_build_reference, layers, encoders.soup, embeddings, max_tokens)
+    build = partial(_build_reference, encoders, layers, max_tokens)
     return run.step("reference", key, build, together=False)
 
 
-def _build_reference(
-    layers: FrozenEncoder,
-    soup: Sequence[FrozenEncoder],
-    embeddings: FrozenEncoder | None,
-    max_tokens: int,
-    folder: Path,
-) -> Mapping[str, object]:
+def _build_reference(encoders: Encoders, layers: FrozenEncoder, max_tokens: int, folder: Path) -> Mapping[str, object]:
     student, tokenizer = _import(layers, max_tokens)
 
     # Average the weights with those of the encoders of the soup.
     states = [student.state_dict()]
-    for encoder in soup:
+    for encoder in encoders.soup:
         other, of_other = _import(encoder, max_tokens)
         if other.config != student.config or of_other.get_vocab() != tokenizer.get_vocab():
             raise InputError(
@@ -84,10 +73,10 @@ def _build_reference(
                 "choose students of runs that started alike"
             )
         states.append(other.state_dict())
-    if soup:
+    if encoders.soup:
         student.load_state_dict(mean_of_weights(states))
 
-    if embeddings:
+    if embeddings := encoders.embeddings_from:
         source, tokenizer = _import(embeddings, max_tokens)
         if source.config.hidden_size != student.config.hidden_size:
             raise InputError(

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from xcompress.distillation.data.batches import word_labels
 from xcompress.distillation.losses.multi_stage import embedding_loss
-from xcompress.distillation.losses.stage import word_labels
 from xcompress.distillation.shape import student_config
 from xcompress.modeling.student import Student, pad, token_ids
 from xcompress.recipe import Recipe, StudentSection

@@ -28,16 +28,14 @@ from xcompress.distillation.data.labelled import (
 )
 from xcompress.distillation.data.monolingual import monolingual_step
 from xcompress.distillation.dev import DevScores
-from xcompress.distillation.failures import explain_failures
+from xcompress.distillation.failures import explain_failures, watch_workers
 from xcompress.distillation.file_records import check_files, describe
 from xcompress.distillation.hardware import check_compiler, device, trains_in_bf16
-from xcompress.distillation.heartbeat import watch_workers
 from xcompress.distillation.initialization import check_vocabulary
-from xcompress.distillation.losses.stage import check_depths
 from xcompress.distillation.run_folder import Run, Step, open_run
 from xcompress.distillation.shape import scratch_config, student_config
 from xcompress.distillation.stage_inputs import StageModels, StageSettings, StageText
-from xcompress.distillation.stages import check_batch, plan_stages, plan_text_stages, stage_step
+from xcompress.distillation.stages import check_batch, check_depths, plan_stages, plan_text_stages, stage_step
 from xcompress.distillation.teachers.encoder import check_local_encoders
 from xcompress.distillation.teachers.ensemble import Encoders, find_encoders
 from xcompress.distillation.training_data import check_widths, prepare_training_data

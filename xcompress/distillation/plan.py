@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -31,13 +31,7 @@ from xcompress.modeling.st_folder import folders_of
 from xcompress.paths import as_path
 from xcompress.recipe import Recipe, Stage
 from xcompress.recipe.parameters import Counts, count_encoder, count_parameters, shape_of, teacher_width
-from xcompress.recipe.validation import (
-    check_outside,
-    file_references,
-    problems,
-    refuse,
-    warn_of_likely_mistakes,
-)
+from xcompress.recipe.validation import check_outside, file_references, problems, refuse, warn_of_likely_mistakes
 from xcompress.sources import can_be_fetched, is_here, resolve
 from xcompress.sources.python_code import PYTHON
 
@@ -91,6 +85,8 @@ class PlannedTargets:
     """On disk if stored, where no two pairs share a sentence; live takes none."""
     stored_seconds: int | None
     live_seconds: int | None
+    can_be_live: bool
+    """Whether the teacher can compute other vectors than those of a table."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +105,8 @@ class Plan:
     """Training pairs by language; empty before the corpus step has run."""
     lines: dict[str, int]
     """Lines by language of the text files that are on this machine, before filters."""
-    assistant: dict[str, int | None] | None
-    student: dict[str, int | None] | None
+    assistant: Counts | None
+    student: Counts | None
     notes: tuple[str, ...]
     targets: PlannedTargets | None
     """None where no stage learns a teacher's vectors."""
@@ -170,8 +166,8 @@ def plan(recipe: Recipe, folder: Path) -> Plan:
         absent=tuple(source for source, here in sources.items() if not here and source not in fetched),
         pairs=pairs,
         lines=lines,
-        assistant=asdict(counts.assistant) if counts.assistant else None,
-        student=asdict(counts.student) if counts.student else None,
+        assistant=counts.assistant,
+        student=counts.student,
         notes=counts.notes,
         targets=_plan_targets(recipe, folder if pairs else None, list(of_language.values()), flops),
         token_megabytes=_token_megabytes(recipe, sum(of_language.values()), counts.student),
@@ -298,23 +294,19 @@ def _plan_targets(recipe: Recipe, folder: Path | None, pairs: Sequence[int], flo
     is_unknown = any(_has_unknown_length(stage, sum(pairs)) for stage in learning)
     if recipe.teacher is None or not (texts.live or is_unknown):
         return None
-    chosen, width = recipe.teacher.targets, teacher_width(recipe)
+    chosen, width, can_be_live = recipe.teacher.targets, teacher_width(recipe), not recipe.teacher.tables
     if chosen == "stored" and folder:
-        check_disk(folder, texts, width, can_be_live=not recipe.teacher.tables)
-    if width is None or is_unknown:
-        return PlannedTargets(chosen, None, None, None)
-    megabytes = round(texts.most_stored * width * BYTES_STORED / 1e6)
-    shapes = [shape_of(member) for member in recipe.teacher.members.values()]
-    known = [shape for shape in shapes if shape]
-    if len(known) < len(shapes):  # such as a released model, which says the width of its vectors alone
-        return PlannedTargets(chosen, megabytes, None, None)
-    seconds_each = OVERHEAD * 2 * _tokens_of_text(recipe) * sum(count_encoder(shape).encoder for shape in known) / flops
-    return PlannedTargets(
-        chosen=chosen,
-        megabytes=megabytes,
-        stored_seconds=round(texts.most_stored * seconds_each),
-        live_seconds=round(texts.live * seconds_each),
-    )
+        check_disk(folder, texts, width, can_be_live=can_be_live)
+    megabytes = stored_seconds = live_seconds = None
+    if width is not None and not is_unknown:
+        megabytes = round(texts.most_stored * width * BYTES_STORED / 1e6)
+        shapes = [shape_of(member) for member in recipe.teacher.members.values()]
+        known = [shape for shape in shapes if shape]
+        if len(known) == len(shapes):  # unlike a released model, which says the width of its vectors alone
+            multiply_adds = _tokens_of_text(recipe) * sum(count_encoder(shape).encoder for shape in known)
+            seconds_each = OVERHEAD * 2 * multiply_adds / flops
+            stored_seconds, live_seconds = (round(count * seconds_each) for count in (texts.most_stored, texts.live))
+    return PlannedTargets(chosen, megabytes, stored_seconds, live_seconds, can_be_live)
 
 
 def _has_unknown_length(stage: Stage, pairs: int) -> bool:
@@ -377,10 +369,8 @@ def show(planned: Plan) -> None:
         targets = planned.targets
         times = (targets.stored_seconds, targets.live_seconds)
         stored, live = (f" and {_time(seconds)}" if seconds is not None else "" for seconds in times)
-        say(
-            f"teacher's vectors, at most: stored, {_size(targets.megabytes)} on disk{stored}; live, no disk{live}; "
-            f"the recipe has {targets.chosen}"
-        )
+        choice = f"; live, no disk{live}; the recipe has {targets.chosen}" if targets.can_be_live else ""
+        say(f"teacher's vectors, at most: stored, {_size(targets.megabytes)} on disk{stored}{choice}")
     say(f"tokens of the text, at most: {_size(planned.token_megabytes)} on disk")
     head = ["stage", "trains", "objectives", "steps", "pairs", "parameters", "memory", "time", ""]
     rows = [

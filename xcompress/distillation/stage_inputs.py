@@ -1,30 +1,29 @@
-"""What a stage is made of: its settings, the models and the text of the run, and the pairs that it learns from."""
+"""What a stage is made of: its settings, the models and the text of the run, and the batches that it learns from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from xcompress.corpus.columns import Rows
 from xcompress.corpus.pairs import Pair
-from xcompress.distillation.data.batches import WordLabels, draw
+from xcompress.corpus.sequences import DistinctTexts
+from xcompress.distillation.data.batches import PairBatches, draw, word_labels
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.groups import Groups
 from xcompress.distillation.data.labelled import Labelled
 from xcompress.distillation.data.labels import Labels, LiveLabels, StageSide, VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES, Sentences
-from xcompress.distillation.losses.stage import word_labels
-from xcompress.distillation.run_folder import Step
+from xcompress.distillation.data.tokens import tokens_step
+from xcompress.distillation.run_folder import Run, Step
 from xcompress.distillation.teachers.ensemble import Encoders
-from xcompress.distillation.teachers.vectors import student_encoder
+from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore, student_encoder
 from xcompress.distillation.training_data import TrainingData
 from xcompress.metrics import Encode
 from xcompress.modeling.student import Student
-from xcompress.recipe import PairKind, Recipe, Stage
+from xcompress.recipe import GROUP, PairKind, Recipe, Stage
 
 
 @dataclass(frozen=True)
@@ -82,56 +81,55 @@ class StageText:
     """Draws the pairs of all stages and computes the teacher's vectors, once; called only where a step is built."""
 
 
-@dataclass(frozen=True)
-class StagePairs:
-    """The pairs of one kind that a stage reads."""
-
-    step_key: str | None
-    """Key of the step that wrote the pairs."""
-    pairs: Sequence[Pair]
-    rows: Rows
-    """The row of each pair that the stage reads, in the order of the training, (N,)."""
-    rows_of_stages: Sequence[Rows]
-    """Those of all stages, which share the tokens."""
-    labels: Mapping[str, Labels]
-    words: WordLabels | None = None
-
-
-def stage_pairs(
+def open_batches(
+    run: Run,
     settings: StageSettings,
     models: StageModels,
     text: StageText,
     kind: PairKind,
+    model: Student,
     tokenizer: Tokenizer,
     teacher: Encode | None,
-) -> StagePairs:
-    """Open the pairs of one kind that a stage reads, and their labels.
+) -> PairBatches:
+    """Tokenise the pairs of one kind that a stage reads, or open their tokens, and add their labels.
 
+    :param model: reads the tokens.
     :param teacher: computes its vectors in the training steps; None where they are stored.
     """
-    stage, seed, data = settings.stage, settings.seed, text.get_data()
+    stage, seed, data, words = settings.stage, settings.seed, text.get_data(), None
     count = stage.planned_steps * stage.pairs_in_step[kind]
+    key: str | None = text.corpus.step.key
+    pairs, labels = data.train, dict[str, Labels]()
+
+    # Choose the rows of the pairs in the order of the training, and those of all stages, which share the tokens.
     match kind:
         case "translations":
             rows, of_stages = data.rows[settings.name], [*data.rows.values()]
-            labels = _translation_labels(settings, models, data, teacher)
+            labels |= _translation_labels(settings, models, data, teacher)
             words = word_labels(settings.name, stage, tokenizer, seed)
-            return StagePairs(text.corpus.step.key, data.train, rows, of_stages, labels, words)
         case "monolingual":
+            key, pairs = text.monolingual.key, text.monolingual.pairs
             rows, of_stages = data.monolingual_rows[settings.name], [*data.monolingual_rows.values()]
-            pairs = text.monolingual.pairs
-            labels = _monolingual_labels(settings.name, pairs, data, teacher)
-            return StagePairs(text.monolingual.key, pairs, rows, of_stages, labels)
+            labels |= _monolingual_labels(settings.name, pairs, data, teacher)
         case "groups":
             assert text.groups is not None  # the recipe has them where a stage reads them
-            rows, vectors = text.groups.draw(count, seed)
-            labels = {"correlation_sources": vectors}
-            return StagePairs(text.corpus.step.key, data.train, rows, [text.groups.rows], labels)
+            rows, labels["correlation_sources"] = text.groups.draw(count, seed)
+            of_stages = [text.groups.rows]
         case "entailment" | "graded":
             labelled = text.labelled.kinds[kind]
-            every = [np.arange(len(labelled.pairs))]
-            rows = draw(every, count, seed)
-            return StagePairs(text.labelled.key, labelled.pairs, rows, every, labelled.labels(rows))
+            key, pairs, of_stages = text.labelled.key, labelled.pairs, [np.arange(len(labelled.pairs))]
+            rows = draw(of_stages, count, seed)
+            labels |= labelled.labels(rows)
+
+    folder, tokenised = tokens_step(run, f"tokens_{kind}", key, pairs, of_stages, tokenizer, model.config)
+    return PairBatches(
+        folder,
+        labels,
+        model.config.pad_token_id,
+        rows=np.searchsorted(tokenised, rows),
+        word_labels=words,
+        group_size=GROUP if kind == "groups" else 1,
+    )
 
 
 def _translation_labels(
@@ -148,10 +146,8 @@ def _translation_labels(
                 of_side = table.labels(StageSide(name, side))
             labels[f"teacher_{side}s"] = of_side
     if "assistant" in stage.objectives:
-        if data.assistant and settings.uses_frozen_assistant:
-            table = data.assistant()
-        else:
-            table = _trained_assistant_vectors(name, models, data)
+        # the first is an assistant that gives only vectors
+        table = data.assistant() if data.assistant else _trained_assistant_vectors(name, models, data)
         labels |= {f"assistant_{side}s": table.labels(StageSide(name, side)) for side in SIDES}
     return labels
 
@@ -159,14 +155,13 @@ def _translation_labels(
 def _trained_assistant_vectors(name: str, models: StageModels, data: TrainingData) -> VectorTable:
     """Compute the vectors that the trained assistant has of both sides of a stage's translations."""
     assert models.assistant is not None  # checked when the recipe was loaded
-    encode = partial(
-        data.store.vectors,
-        "assistant",
-        models.assistant.key,
-        open_model=lambda: student_encoder("assistant", *models.load_assistant()),
-    )
+    key = models.assistant.key
+
+    def encode(texts: DistinctTexts, store: VectorStore) -> StoredVectors:
+        return store.vectors("assistant", key, texts, lambda: student_encoder("assistant", *models.load_assistant()))
+
     return VectorTable.compute(
-        {StageSide(name, side): data.sentences(name, side) for side in SIDES}, encode, data.store.folder
+        {StageSide(name, side): data.sentences(name, side) for side in SIDES}, encode, data.store
     )
 
 

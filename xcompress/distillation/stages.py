@@ -16,14 +16,13 @@ from xcompress import __version__
 from xcompress.distillation import distributed
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.collapse import check_weights
-from xcompress.distillation.data.batches import BatchesByKind, PairBatches
+from xcompress.distillation.data.batches import BatchesByKind
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.groups import Groups
 from xcompress.distillation.data.labelled import Labelled
 from xcompress.distillation.data.labels import encode_distinct
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES
-from xcompress.distillation.data.tokens import tokens_step
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.hardware import fast_inference, trains_in_bf16
 from xcompress.distillation.initialization import (
@@ -43,13 +42,13 @@ from xcompress.distillation.losses.stage import (
     token_loss,
 )
 from xcompress.distillation.run_folder import Run, Step
-from xcompress.distillation.stage_inputs import StageModels, StagePairs, StageSettings, StageText, stage_pairs
+from xcompress.distillation.stage_inputs import StageModels, StageSettings, StageText, open_batches
 from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.distillation.training_data import TrainingData
 from xcompress.errors import InputError
 from xcompress.modeling.four_bits import keep_rounded, round_weights
-from xcompress.modeling.student import Student, encode, set_dropout, shallower
-from xcompress.recipe import GROUP, ON_LABELS, PairKind, Recipe, Stage
+from xcompress.modeling.student import Student, StudentConfig, encode, set_dropout, shallower
+from xcompress.recipe import GROUP, ON_LABELS, Recipe, Stage
 
 if TYPE_CHECKING:
     from xcompress.distillation.trainer import Scoring
@@ -107,6 +106,24 @@ def check_batch(name: str, stage: Stage) -> None:
         raise InputError(
             f"stages.{name}.batch_size: {workers} workers cannot share {stage.batch_size} x {stage.correlation_pairs} "
             f"pairs equally in groups of {GROUP}; make it a multiple of {least}"
+        )
+
+
+def check_depths(name: str, stage: Stage, student: StudentConfig) -> None:
+    """Check that a stage of elastic depth has a weight for each recurrence.
+
+    :raises InputError: when it has more or fewer.
+    """
+    weights = len(stage.depth_weights or ())
+    if weights and stage.train != "student":
+        raise InputError(
+            f"stages.{name}.depth_weights: weighs the recurrences of the student, and `train: {stage.train}` runs none "
+            "of them; leave it out"
+        )
+    if weights and weights != student.recurrences:
+        raise InputError(
+            f"stages.{name}.depth_weights: {weights} values, but the unit of the student is applied "
+            f"{student.recurrences} times; give one for each time, or leave it out"
         )
 
 
@@ -184,10 +201,12 @@ def _build_training(
     # Open the pairs with their labels, and tokenise them.
     live = models.encoders.teacher if settings.has_live_teacher else None
     teacher = live.load() if live else None
-    by_kind: dict[str, PairBatches] = {}
-    for kind in stage.pairs_in_step:
-        pairs = stage_pairs(settings, models, text, kind, tokenizer, teacher)
-        by_kind[kind] = _open_batches(run, kind, pairs, model, tokenizer)
+    batches = BatchesByKind(
+        {
+            kind: open_batches(run, settings, models, text, kind, model, tokenizer, teacher)
+            for kind in stage.pairs_in_step
+        }
+    )
 
     # Add what is trained beside the model, which draws random weights.
     if stage.quantize:
@@ -213,7 +232,7 @@ def _build_training(
         scoring=_scoring(settings, model, tokenizer, data),
         board=settings.tensorboard / label if settings.tensorboard else None,
     )
-    history = train(job, module, loss, BatchesByKind(by_kind), after_step(stage, module))
+    history = train(job, module, loss, batches, after_step(stage, module))
     keep_rounded(model)
     check_weights(model, f"stages.{name}")
     model.eval().save(folder, tokenizer)
@@ -287,21 +306,6 @@ def _make_student(
         fitted = with_head(without_head(student), least_squares_head(vectors, labels))
         student.load_state_dict(fitted.state_dict())
     return student
-
-
-def _open_batches(run: Run, kind: PairKind, pairs: StagePairs, model: Student, tokenizer: Tokenizer) -> PairBatches:
-    """Tokenise the pairs of one kind that a stage reads, or open their tokens."""
-    folder, tokenised = tokens_step(
-        run, f"tokens_{kind}", pairs.step_key, pairs.pairs, pairs.rows_of_stages, tokenizer, model.config
-    )
-    return PairBatches(
-        folder,
-        pairs.labels,
-        model.config.pad_token_id,
-        rows=np.searchsorted(tokenised, pairs.rows),
-        word_labels=pairs.words,
-        group_size=GROUP if kind == "groups" else 1,
-    )
 
 
 def _scoring(settings: StageSettings, model: Student, tokenizer: Tokenizer, data: TrainingData) -> "Scoring | None":

@@ -1,7 +1,7 @@
 """Tables of a finished run: time, loss and dev scores of every step."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,48 +26,41 @@ BEFORE_TRAINING = {
 """Facts of a step that are dev scores of a model before the step, and their labels."""
 
 Dev = Mapping[str, Mapping[str, float]]
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""Header and rows."""
 
 
 def show(folder: Path) -> None:
     """Print the tables of a finished run."""
     manifest = read_json(folder / MANIFEST)
-    table(f"{folder}: steps; dev scores are means over languages", head(manifest), rows(manifest))
+    table(f"{folder}: steps; dev scores are means over languages", *table_of_steps(manifest))
     kinds = " / ".join(name for kind, name in SCORES.items() if kind in manifest["dev"])
-    table(f"dev scores by language: {kinds}", language_head(manifest), language_rows(manifest))
+    table(f"dev scores by language: {kinds}", *table_of_languages(manifest))
     say(MEANING)
     say(f"student: {folder / 'student'}; next: xcompress export {shlex.quote(str(folder))}")
 
 
-def head(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the header of the table of steps."""
-    return (*HEAD, *(SCORES.get(kind, kind) for kind in manifest["dev"]))
-
-
-def rows(manifest: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a row per step, and one without a time for each model that was only scored."""
+def table_of_steps(manifest: Mapping[str, Any]) -> Table:
+    """Return a table with a row per step, and one without a time for each model that was only scored."""
+    rows = []
     for name, step, dev in _scored_models(manifest):
         losses = [point["loss"] for point in step["facts"].get("loss", ())] if step else []
         first_and_last = (f"{losses[0]:.4f}", f"{losses[-1]:.4f}") if losses else ("", "")
         means = DevScores(**dev).means() if dev else {}
         scores = [f"{means[kind]:.1f}" if kind in means else "" for kind in manifest["dev"]]
-        yield (name, f"{step['seconds']:.0f} s" if step else "", *first_and_last, *scores)
+        rows.append((name, f"{step['seconds']:.0f} s" if step else "", *first_and_last, *scores))
+    return (*HEAD, *(SCORES.get(kind, kind) for kind in manifest["dev"])), rows
 
 
-def language_head(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the header of the table by language."""
-    return ("step", *(language for language in manifest["languages"] if language != "en"))
-
-
-def language_rows(manifest: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a row per scored model, with `agreement / translations found` for each language where there are both."""
+def table_of_languages(manifest: Mapping[str, Any]) -> Table:
+    """Return a row per scored model, with `agreement / translations found` for each language where there are both."""
+    languages = [language for language in manifest["languages"] if language != "en"]
+    rows = []
     for name, _, dev in _scored_models(manifest):
         if dev:
-            scores = {
-                language: " / ".join(f"{dev[kind][language]:.0f}" for kind in SCORES if language in dev[kind])
-                for language in manifest["languages"]
-                if language != "en"
-            }
-            yield (name, *scores.values())
+            scores = [[f"{dev[kind][code]:.0f}" for kind in SCORES if code in dev[kind]] for code in languages]
+            rows.append((name, *map(" / ".join, scores)))
+    return ("step", *languages), rows
 
 
 def _scored_models(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | None, Dev | None]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from xcompress.console import bar, say
 from xcompress.distillation import distributed
-from xcompress.distillation.data.batches import Batch, SeededRandomSampler
+from xcompress.distillation.data.batches import BatchesByKind, SeededRandomSampler
 from xcompress.distillation.file_records import FileRecords, check_files, describe, from_json, record_files, to_json
 from xcompress.distillation.hardware import COMPILER, loader_processes
 from xcompress.distillation.losses.stage import AfterStep, Loss
@@ -35,16 +35,6 @@ LOG_ENTRIES = 40
 """Entries of the loss log of a stage."""
 SCHEDULERS = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
 """The names that transformers has for the schedules of a recipe; all begin with the warm-up."""
-
-
-class Batches(Protocol):
-    """Makes the batches of a step from indices of pairs."""
-
-    def __len__(self) -> int:
-        """Return the number of pairs."""
-
-    def __call__(self, rows: Sequence[int]) -> Mapping[str, Batch]:
-        """Return the batches of some pairs, by kind."""
 
 
 class Scoring(TrainerCallback):
@@ -104,7 +94,7 @@ class Marker:
 
 
 def train(
-    job: Job, model: nn.Module, loss: Loss, batches: Batches, after_step: AfterStep | None = None
+    job: Job, model: nn.Module, loss: Loss, batches: BatchesByKind, after_step: AfterStep | None = None
 ) -> TrainingHistory:
     """Train the model in place, resuming from the newest complete checkpoint of the job.
 
@@ -181,7 +171,7 @@ def _read_marker(checkpoint: Path) -> Marker:
 class _PairTrainer(Trainer):
     """A Trainer with a loss function and random batches of pairs."""
 
-    def __init__(self, loss: Loss, stage: Stage, batches: Batches, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, loss: Loss, stage: Stage, batches: BatchesByKind, **options: Any) -> None:  # noqa: ANN401
         rows: Any = range(len(batches))
         super().__init__(train_dataset=rows, data_collator=batches, **options)
         self.loss = loss
@@ -201,13 +191,7 @@ class _PairTrainer(Trainer):
     def _train_batch_size(self, _: int) -> None:
         """Ignore what the Trainer reads from a checkpoint."""
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | None = None,
-    ) -> Tensor:
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: object, **__: object) -> Tensor:
         # The Trainer has autocast around the loss on a CPU, and around the model alone on a GPU.
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
             loss = self.loss(model, inputs)

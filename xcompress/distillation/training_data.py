@@ -137,9 +137,7 @@ def prepare_training_data(
             for side in SIDES
         }
         sources: Texts = {HELD_OUT: Sentences(held_out, "source"), FIT: fit_texts, **translations("source")}
-        compute = partial(
-            VectorTable.compute, encode=partial(encoders.teacher.stored_vectors, store=store), folder=store.folder
-        )
+        compute = partial(VectorTable.compute, encode=encoders.teacher.stored_vectors, store=store)
         targets = translations("target")
         with store.keep_model():
             teacher = _teacher_vectors(recipe, compute, sources, targets, monolingual_sides, width)
@@ -239,9 +237,7 @@ def _assistant_vectors(
     for name, stage in stages.items():
         if "assistant" in stage.objectives:
             texts |= {StageSide(name, side): data.sentences(name, side) for side in SIDES}
-    compute = partial(
-        VectorTable.compute, encode=partial(assistant.stored_vectors, store=data.store), folder=data.store.folder
-    )
+    compute = partial(VectorTable.compute, encode=assistant.stored_vectors, store=data.store)
     with data.store.keep_model():
         table = _compute_reduced(recipe, compute, texts, width, recipe.normalizes)
     if recipe.widths == "head" and data.teacher:

@@ -49,13 +49,9 @@ class Budgets(Section):
     """Largest loss against the reference in points, by test, then by average, language pair, language or direction."""
 
     @model_validator(mode="after")
-    def _check_one_selection(self) -> "Budgets":
+    def _check(self) -> "Budgets":
         if self.subject and self.precision:
             raise ValueError(f"has subject ({self.subject}) and precision ({self.precision}); remove one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _check_sets_a_limit(self) -> "Budgets":
         limits = [self.size_mb, *self.memory_mb.model_dump().values(), self.start_speedup, self.speedup]
         if not any([*limits, *self.accuracy_drop.values()]):
             raise ValueError("sets no limit; give size_mb, memory_mb, start_speedup, speedup or accuracy_drop")

@@ -248,21 +248,19 @@ def _apply_override(raw: RawRecipe, override: str, file: Path, given: Sequence[s
         value = {key: value}
     origins: dict[Location, str] = {}
     value = _use_current_names(value, Recipe, source, origins)
-    path: list[str] = []
-    for _ in keys:
-        ((name, value),) = value.items()
-        path.append(name)
-    *parents, last = path
 
     # Go to the part that holds the key, and set or remove it there.
-    place = raw.values
-    for depth, name in enumerate(parents, 1):
+    place, parents = raw.values, list[str]()
+    for depth in range(1, len(keys)):
+        ((name, value),) = value.items()
+        parents.append(name)
         inner = place.get(name)
         if not isinstance(inner, dict | None):
             whole, kind = ".".join(keys[:depth]), "a list" if isinstance(inner, list) else "a value"
             raise InputError(f"{source}: {whole} is {kind}; set it as a whole: {whole}=...")
         place[name] = dict(inner or {})  # a YAML alias may share it with another part
         place = place[name]
+    ((last, value),) = value.items()
     if value is None and _holds_named_entries(tuple(parents)):
         _remove_entry(place, last, source, tuple(parents))
     elif last == "source":

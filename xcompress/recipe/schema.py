@@ -77,7 +77,7 @@ class CorpusSection(Section):
     """Number of English sentences held out of training, with all their translations."""
 
     @model_validator(mode="after")
-    def _check_max_pairs(self) -> "CorpusSection":
+    def _check_text(self) -> "CorpusSection":
         limits: dict[tuple[str, str], int | None] = {}
         for tsv in self.tsv:
             if limits.setdefault((tsv.language, tsv.origin), tsv.max_pairs) != tsv.max_pairs:
@@ -85,16 +85,8 @@ class CorpusSection(Section):
                     f"tsv: two files of {tsv.language} count as {tsv.origin}, with different max_pairs; give one a "
                     "name of its own, or both the same max_pairs"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _check_words(self) -> "CorpusSection":
         if self.min_words > self.max_words:
             raise ValueError(f"min_words: {self.min_words} is more than max_words, {self.max_words}; correct one")
-        return self
-
-    @model_validator(mode="after")
-    def _check_has_text(self) -> "CorpusSection":
         if not self.catalogues and not self.tsv:
             raise ValueError("names no text; give catalogues or tsv")
         return self
@@ -423,7 +415,7 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_languages_of_text(self) -> "Recipe":
+    def _check_other_text(self) -> "Recipe":
         named = [
             (f"labelled.graded.{row}.languages", language)
             for row, entry in enumerate(self.labelled.graded)
@@ -434,10 +426,6 @@ class Recipe(Section):
         for key, language in named:
             if language not in ("en", *self.languages):
                 raise ValueError(f"{key}: {language} is not in languages; add it there")
-        return self
-
-    @model_validator(mode="after")
-    def _check_word_sequences(self) -> "Recipe":
         if self.monolingual and self.monolingual.word_sequences and not self.vocabulary.words:
             raise ValueError("monolingual.word_sequences: there are no word lists; give vocabulary.words")
         return self

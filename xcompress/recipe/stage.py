@@ -196,22 +196,14 @@ class Stage(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_text(self) -> "Stage":
+    def _check_pairs(self) -> "Stage":
         if self.text and "translations" not in self.pairs_in_step:
             raise ValueError(
                 f"text is {', '.join(self.text)}, but no objective reads translations; leave it out (groups are of "
                 "correlation.text)"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_depth_weights(self) -> "Stage":
         if self.depth_weights and not any(self.depth_weights):
             raise ValueError("depth_weights are all 0, so nothing would be trained; give one above 0, or leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _check_groups(self) -> "Stage":
         pairs = self.batch_size * self.correlation_pairs
         if self.correlation_pairs > 1 and not {"correlation"} < set(self.objectives):
             raise ValueError(

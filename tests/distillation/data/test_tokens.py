@@ -48,7 +48,7 @@ def test_tokens_on_disk_are_those_of_the_tokenizer_in_the_smallest_type(
 
 
 def test_shares_of_several_hosts_are_joined_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "BLOCK", 3)
+    monkeypatch.setattr(tokens, "CHUNK", 3)
     rows = np.arange(len(PAIRS))
     write_tokens(tmp_path / "whole", PAIRS, rows, make_tokenizer(), CONFIG)
     shares = [tmp_path / "first", tmp_path / "second", tmp_path / "third"]

@@ -13,7 +13,7 @@ from xcompress.distillation.pipeline import distill
 from xcompress.distillation.run_folder import open_run
 from xcompress.distillation.stages import plan_text_stages
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
-from xcompress.distillation.teachers.ensemble import ConcatVectors, FrozenEncoder, TeacherEnsemble, find_encoders
+from xcompress.distillation.teachers.ensemble import FrozenEncoder, TeacherEnsemble, find_encoders
 from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.errors import InputError
@@ -42,8 +42,7 @@ def unit(count: int, dimension: int, seed: int) -> np.ndarray:
 
 def test_the_cosine_of_concatenated_vectors_is_the_weighted_mean_of_the_cosines() -> None:
     first, second = unit(10, 4, seed=1), unit(10, 6, seed=2)
-    tables = [StoredVectors(vectors.astype(np.float16)) for vectors in (first, second)]
-    both = ConcatVectors(tables, [0.25**0.5, 0.75**0.5])
+    both = StoredVectors(first.astype(np.float16), second.astype(np.float16), scales=[0.25**0.5, 0.75**0.5])
     assert len(both) == both.dimension == 10
     rows = both[range(10)]
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-3)
@@ -150,7 +149,7 @@ def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: R
 def test_the_dimension_of_a_table_is_that_of_its_transformed_vectors(tmp_path: Path) -> None:
     vectors = unit(30, 8, seed=3)
     texts = {"all": [str(row) for row in range(30)]}
-    table = VectorTable.compute(texts, lambda _: StoredVectors(vectors.astype(np.float16)), tmp_path)
+    table = VectorTable.compute(texts, lambda *_: StoredVectors(vectors.astype(np.float16)), VectorStore(tmp_path))
     assert table.dimension == 8
     axes = principal_axes(vectors, 5)
     table = replace(table, transform=lambda rows: rows @ axes.T)

@@ -118,10 +118,11 @@ def test_rows_are_the_vectors_of_the_model_in_any_order(tmp_path: Path) -> None:
 
 def test_vectors_stay_on_disk_as_float16_in_one_file_with_a_hash_for_each_block(tmp_path: Path) -> None:
     vectors = VectorStore(tmp_path, CHUNK).vectors("teacher", "fingerprint", DISTINCT, lambda: slow_model(0))
-    assert isinstance(vectors._table, np.memmap) and vectors._table.dtype == np.float16
+    (table,) = vectors.tables
+    assert isinstance(table, np.memmap) and table.dtype == np.float16
     (folder,) = tmp_path.iterdir()
     assert sorted(file.name for file in folder.iterdir()) == ["info.json", "vectors.npy"]
-    assert (np.load(folder / "vectors.npy") == vectors._table).all()
+    assert (np.load(folder / "vectors.npy") == table).all()
     info, status = read_json(folder / "info.json"), (folder / "vectors.npy").stat()
     data = (folder / "vectors.npy").read_bytes()[HEADER:]
     size = CHUNK * 4 * 2

@@ -185,13 +185,7 @@ def _without_warnings() -> Iterator[None]:
 class _GradeTrainer(Trainer):
     """A Trainer for the library's loss, which reads texts; the library's own trainer needs the package datasets."""
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | None = None,
-    ) -> Tensor:
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: object, **__: object) -> Tensor:
         loss: Tensor = model([inputs["first"], inputs["second"]], inputs["scores"])
         return loss
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.data import Sampler
 
@@ -16,9 +17,11 @@ from xcompress.corpus.columns import Rows
 from xcompress.distillation.data.labels import Labels, VectorLabels
 from xcompress.distillation.data.masking import MaskingConfig, choose_words, label_distributions, mask_words
 from xcompress.distillation.data.tokens import Ids, TokenFile
+from xcompress.errors import InputError
 from xcompress.modeling.packing import token_positions
 from xcompress.modeling.student import pad_joined
-from xcompress.recipe import WordTask
+from xcompress.recipe import ON_WORDS, Stage, WordTask
+from xcompress.tokenizer_file import MASK_TOKENS
 
 PAIRS_YIELDED_TOGETHER = 1 << 16
 BATCHES_PER_RELEASE = 500
@@ -68,6 +71,24 @@ class WordLabels:
         if self.tasks != ("reconstruction",):
             sources, targets = mask_words(sources, targets, chosen, self.masking)
         return [*sources, *targets], labels
+
+
+def word_labels(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> WordLabels | None:
+    """Return the masking of a stage that predicts words; None for other stages.
+
+    :raises InputError: when the vocabulary has no mask token.
+    """
+    tasks = tuple(task for task in ON_WORDS if task in stage.objectives)
+    if not tasks:
+        return None
+    special = {token.content: token_id for token_id, token in tokenizer.get_added_tokens_decoder().items()}
+    mask = next((token_id for token, token_id in special.items() if token in MASK_TOKENS), None)
+    if mask is None:
+        raise InputError(
+            f"stages.{name}.objectives: {tasks[0]} masks words, but the vocabulary has none of "
+            f"{', '.join(MASK_TOKENS)}; choose an assistant whose tokenizer has one, or leave the objective out"
+        )
+    return WordLabels(MaskingConfig(mask, frozenset(special.values()), seed), tasks)
 
 
 class PairBatches:

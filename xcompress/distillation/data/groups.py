@@ -1,6 +1,6 @@
 """The groups step: similar English sentences, each with a translation, for the objective correlation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from xcompress.corpus.columns import Rows
 from xcompress.distillation import distributed
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.corpus import Corpus
-from xcompress.distillation.data.labels import VectorLabels, VectorTable
+from xcompress.distillation.data.labels import TextName, VectorLabels, VectorTable
 from xcompress.distillation.data.sentences import Sentences
 from xcompress.distillation.hardware import device
 from xcompress.distillation.run_folder import Run
@@ -97,13 +97,8 @@ def groups_step(
     section = recipe.correlation
     if section is None or teacher is None or rows is None:
         return None
-    store = VectorStore(run.vectors)
-    encode = partial(teacher.stored_vectors, store=store)
-
-    @cache
-    def table() -> VectorTable:
-        return VectorTable.compute({TEXT: Sentences(corpus.train, "source", rows)}, encode, store.folder)
-
+    texts: Mapping[TextName, Sequence[str]] = {TEXT: Sentences(corpus.train, "source", rows)}
+    table = cache(partial(VectorTable.compute, texts, teacher.stored_vectors, VectorStore(run.vectors)))
     key = {
         "version": __version__,
         "corpus": corpus.step.key,

@@ -5,7 +5,6 @@ In sentence-transformers, too, they are labels; a target is the second side of a
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from xcompress.console import without_bars
 from xcompress.corpus.columns import Rows
 from xcompress.corpus.sequences import ConcatSequence, DistinctTexts
 from xcompress.distillation.data.sentences import Side, distinct
-from xcompress.distillation.teachers.vectors import LazyVectors
+from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore
 from xcompress.files import drop_pages
 from xcompress.metrics import Encode
 
@@ -38,14 +37,10 @@ def encode_distinct(encode: Encode, texts: Sequence[str]) -> NDArray[np.float32]
 class VectorLabels:
     """A vector for each of N pairs: row `rows[i]` of `vectors` belongs to pair i."""
 
-    vectors: LazyVectors
+    vectors: StoredVectors
     rows: Rows
     transform: Transform = identity
     """Applied to the vectors when they are read."""
-
-    def __len__(self) -> int:
-        """Return N."""
-        return len(self.rows)
 
     def take(self, pairs: Sequence[int]) -> NDArray[np.float32]:
         """Return the vectors (n, D') of n pairs, by index."""
@@ -108,7 +103,7 @@ class VectorTable:
     """Vectors of one model for lists of texts, by name; each distinct text is encoded once."""
 
     texts: Mapping[TextName, Sequence[str]]
-    vectors: LazyVectors
+    vectors: StoredVectors
     """Of the distinct texts, as the model computes them, (N, D)."""
     rows: Mapping[TextName, Rows]
     """For each list, the row of each of its texts."""
@@ -117,15 +112,18 @@ class VectorTable:
 
     @classmethod
     def compute(
-        cls, texts: Mapping[TextName, Sequence[str]], encode: Callable[[DistinctTexts], LazyVectors], folder: Path
+        cls,
+        texts: Mapping[TextName, Sequence[str]],
+        encode: Callable[[DistinctTexts, VectorStore], StoredVectors],
+        store: VectorStore,
     ) -> "VectorTable":
         """Encode the distinct texts of all lists. All workers must call it.
 
-        :param folder: where the rows of the texts are kept.
+        :param store: where the vectors and the rows of the texts are kept.
         """
-        different, rows = distinct(ConcatSequence(list(texts.values())), folder)
+        different, rows = distinct(ConcatSequence(list(texts.values())), store.folder)
         ends = np.cumsum([len(of_name) for of_name in texts.values()])
-        return cls(texts, encode(different), dict(zip(texts, np.split(rows, ends[:-1]), strict=True)))
+        return cls(texts, encode(different, store), dict(zip(texts, np.split(rows, ends[:-1]), strict=True)))
 
     @property
     def dimension(self) -> int:

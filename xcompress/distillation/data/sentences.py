@@ -63,14 +63,11 @@ def hash_blocks(texts: Sequence[str]) -> Iterator[NDArray[np.uint64]]:
             yield from hash_blocks(part)
         return
     for start in range(0, len(texts), BLOCK):
-        if (
-            isinstance(texts, Sentences)
-            and (hashes := _stored_hashes(texts, texts.rows[start : start + BLOCK])) is not None
-        ):
-            yield hashes
-        else:
+        hashes = _stored_hashes(texts, texts.rows[start : start + BLOCK]) if isinstance(texts, Sentences) else None
+        if hashes is None:
             encoded = (text.encode("utf-8", "surrogatepass") for text in texts[start : start + BLOCK])
-            yield np.frombuffer(b"".join(map(text_hash, encoded)), np.uint64)
+            hashes = np.frombuffer(b"".join(map(text_hash, encoded)), np.uint64)
+        yield hashes
 
 
 def _stored_hashes(sentences: Sentences, rows: Rows) -> NDArray[np.uint64] | None:

@@ -6,7 +6,8 @@ however many stages and epochs read it; where none reads it, it is left out, unl
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -18,7 +19,7 @@ from tokenizers import Tokenizer
 
 from xcompress import __version__
 from xcompress.console import bar
-from xcompress.corpus.columns import BLOCK, Rows, growing_npy
+from xcompress.corpus.columns import Rows, growing_npy
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation import distributed
 from xcompress.distillation.data.sentences import SIDES, Sentences
@@ -123,40 +124,47 @@ def _build(
     return {"pairs": len(rows)}
 
 
+@contextmanager
+def _token_writer(folder: Path, name: str, dtype: np.dtype[Any]) -> Iterator[Callable[[NDArray[Any], Rows], None]]:
+    """Yield a function that appends sentences to a new `TokenFile`: their ids, joined, and the length of each."""
+    with (
+        growing_npy(folder / f"{name}.npy", dtype) as append_ids,
+        growing_npy(folder / f"{name}.offsets.npy", np.dtype(np.int64)) as append_offsets,
+    ):
+        end = np.zeros(1, np.int64)
+        append_offsets(end)
+
+        def append(ids: NDArray[Any], lengths: Rows) -> None:
+            nonlocal end
+            append_ids(ids)
+            offsets = end + np.cumsum(lengths)
+            append_offsets(offsets)
+            end = offsets[-1:]
+
+        yield append
+
+
 def join_tokens(shares: Sequence[Path], folder: Path) -> None:
     """Write the tokens of several folders into one, one after the other."""
     for side in SIDES:
-        files, end = [TokenFile(share, f"{side}s") for share in shares], 0
-        with (
-            growing_npy(folder / f"{side}s.npy", files[0].ids.dtype) as append_ids,
-            growing_npy(folder / f"{side}s.offsets.npy", np.dtype(np.int64)) as append_offsets,
-        ):
-            append_offsets(np.zeros(1, np.int64))
+        files = [TokenFile(share, f"{side}s") for share in shares]
+        with _token_writer(folder, f"{side}s", files[0].ids.dtype) as append:
             for file in files:
-                for start in range(0, len(file.ids), BLOCK):
-                    append_ids(file.ids[start : start + BLOCK])
-                for start in range(1, len(file.offsets), BLOCK):
-                    append_offsets(end + file.offsets[start : start + BLOCK])
-                end += int(file.offsets[-1])
+                for start in range(0, len(file.offsets) - 1, CHUNK):
+                    offsets = file.offsets[start : start + CHUNK + 1]
+                    append(file.ids[offsets[0] : offsets[-1]], np.diff(offsets))
                 file.release()
 
 
 def write_tokens(folder: Path, pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig) -> None:
     """Tokenise both sides of some pairs into a folder. The tokenizer uses all cores of this host."""
     folder.mkdir(parents=True, exist_ok=True)
-    ids = id_type(config.vocab_size)
+    dtype = id_type(config.vocab_size)
     with bar("tokens: texts", len(SIDES) * len(rows)) as ticker:
         for side in SIDES:
-            texts, end = Sentences(pairs, side, rows), 0
-            with (
-                growing_npy(folder / f"{side}s.npy", ids) as append_ids,
-                growing_npy(folder / f"{side}s.offsets.npy", np.dtype(np.int64)) as append_offsets,
-            ):
-                append_offsets(np.zeros(1, np.int64))
+            texts = Sentences(pairs, side, rows)
+            with _token_writer(folder, f"{side}s", dtype) as append:
                 for start in range(0, len(texts), CHUNK):
                     tokens = token_ids(tokenizer, texts[start : start + CHUNK], config)
-                    append_ids(np.fromiter(chain.from_iterable(tokens), ids))
-                    offsets = end + np.cumsum([len(of_text) for of_text in tokens])
-                    append_offsets(offsets)
-                    end = int(offsets[-1])
+                    append(np.fromiter(chain.from_iterable(tokens), dtype), np.array([*map(len, tokens)]))
                     ticker.advance(len(tokens))

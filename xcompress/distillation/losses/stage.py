@@ -5,22 +5,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from xcompress.corpus.labelled import RELATIONS
 from xcompress.distillation.collapse import Collapse
-from xcompress.distillation.data.batches import Batch, WordLabels
-from xcompress.distillation.data.masking import MaskingConfig
+from xcompress.distillation.data.batches import Batch
 from xcompress.distillation.distributed import all_gather, all_reduce_sum, world_size
 from xcompress.distillation.losses import calibrated, dual, multi_stage
 from xcompress.distillation.losses.correlation import correlation_loss
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
-from xcompress.errors import InputError
-from xcompress.modeling.student import Embeddings, Student, StudentConfig
+from xcompress.modeling.student import Embeddings, Student
 from xcompress.recipe import GROUP, ON_WORDS, ObjectiveName, Stage, kind_of
-from xcompress.tokenizer_file import MASK_TOKENS
 
 Loss = Callable[[nn.Module, Mapping[str, Batch]], Tensor]
 """Maps a model and the batches of a step, by kind of pairs, to a scalar."""
@@ -36,45 +32,6 @@ GATHERED = (
     "scores",
 )
 """Labels of a batch that are gathered from all workers."""
-
-
-# What a stage reads, and what it must have.
-
-
-def word_labels(name: str, stage: Stage, tokenizer: Tokenizer, seed: int) -> WordLabels | None:
-    """Return the masking of a stage that predicts words; None for other stages.
-
-    :raises InputError: when the vocabulary has no mask token.
-    """
-    tasks = tuple(task for task in ON_WORDS if task in stage.objectives)
-    if not tasks:
-        return None
-    special = {token.content: token_id for token_id, token in tokenizer.get_added_tokens_decoder().items()}
-    mask = next((token_id for token, token_id in special.items() if token in MASK_TOKENS), None)
-    if mask is None:
-        raise InputError(
-            f"stages.{name}.objectives: {tasks[0]} masks words, but the vocabulary has none of "
-            f"{', '.join(MASK_TOKENS)}; choose an assistant whose tokenizer has one, or leave the objective out"
-        )
-    return WordLabels(MaskingConfig(mask, frozenset(special.values()), seed), tasks)
-
-
-def check_depths(name: str, stage: Stage, student: StudentConfig) -> None:
-    """Check that a stage of elastic depth has a weight for each recurrence.
-
-    :raises InputError: when it has more or fewer.
-    """
-    weights = len(stage.depth_weights or ())
-    if weights and stage.train != "student":
-        raise InputError(
-            f"stages.{name}.depth_weights: weighs the recurrences of the student, and `train: {stage.train}` runs none "
-            "of them; leave it out"
-        )
-    if weights and weights != student.recurrences:
-        raise InputError(
-            f"stages.{name}.depth_weights: {weights} values, but the unit of the student is applied "
-            f"{student.recurrences} times; give one for each time, or leave it out"
-        )
 
 
 # Stages on sentence vectors.

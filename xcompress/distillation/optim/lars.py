@@ -26,12 +26,7 @@ class Lars(Optimizer):
     """
 
     def __init__(
-        self,
-        params: ParamsT,
-        lr: float,
-        momentum: float = 0.9,
-        weight_decay: float = 0.0,
-        adapt: bool = True,
+        self, params: ParamsT, lr: float, momentum: float = 0.9, weight_decay: float = 0.0, adapt: bool = True
     ) -> None:
         """Set the defaults of parameter groups; a group may override each of `lr` ... `adapt`.
 

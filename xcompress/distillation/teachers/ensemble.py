@@ -4,12 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xcompress.corpus.sequences import DistinctTexts
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
-from xcompress.distillation.teachers.vectors import LazyVectors, StoredVectors, VectorStore, check_finite
+from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore, check_finite, concatenate
 from xcompress.files import hash_of
 from xcompress.metrics import Encode
 from xcompress.recipe import EncoderSection, EnsembleSection, Recipe, TeacherSection
@@ -38,39 +35,6 @@ class FrozenEncoder:
         :raises InputError: when the encoder cannot be loaded, or has no vectors for a text.
         """
         return store.vectors(self.key, self.fingerprint, texts, self.load)
-
-
-@dataclass(frozen=True)
-class ConcatVectors:
-    """Vectors of several models for the same N texts as one table, (N, D1 + D2 + ...); `LazyVectors`.
-
-    Unit vectors u_i with weights w_i are concatenated as u_i sqrt(w_i / sum of w). The result has unit length, and the
-    cosine of two rows is the weighted mean of the models' cosines, sum of w_i cos_i / sum of w.
-    """
-
-    tables: Sequence[LazyVectors]
-    scales: Sequence[float]
-
-    def __len__(self) -> int:
-        return len(self.tables[0])
-
-    @property
-    def dimension(self) -> int:
-        """The sum of the widths."""
-        return sum(table.dimension for table in self.tables)
-
-    def __getitem__(self, rows: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
-        return concatenate([table[rows] for table in self.tables], self.scales)
-
-    def release(self) -> None:
-        """Release the memory of the vectors that were read."""
-        for table in self.tables:
-            table.release()
-
-
-def concatenate(vectors: Sequence[NDArray[np.float32]], scales: Sequence[float]) -> NDArray[np.float32]:
-    """Concatenate vectors of the same N texts, (N, D1), (N, D2), ..., each multiplied by its scale."""
-    return np.hstack([np.float32(scale) * table for scale, table in zip(scales, vectors, strict=True)])
 
 
 def ensemble_scales(weights: Sequence[float]) -> tuple[float, ...]:
@@ -111,12 +75,13 @@ class TeacherEnsemble:
         models = [(encoder.key, encoder.load()) for encoder in self.encoders]
         return lambda texts: concatenate([check_finite(key, encode(texts)) for key, encode in models], self.scales)
 
-    def stored_vectors(self, texts: DistinctTexts, store: VectorStore) -> ConcatVectors:
+    def stored_vectors(self, texts: DistinctTexts, store: VectorStore) -> StoredVectors:
         """Return the concatenated vectors of N texts, (N, D1 + D2 + ...); the store keeps those of each encoder.
 
         :raises InputError: when an encoder cannot be loaded, or has no vectors for a text.
         """
-        return ConcatVectors([encoder.stored_vectors(texts, store) for encoder in self.encoders], self.scales)
+        tables = [table for encoder in self.encoders for table in encoder.stored_vectors(texts, store).tables]
+        return StoredVectors(*tables, scales=self.scales)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,49 +29,44 @@ BATCH = 256
 SMALLEST, LARGEST = float(np.finfo(np.float16).smallest_normal), float(np.finfo(np.float16).max)
 
 
-class LazyVectors(Protocol):
-    """Vectors (N, D) that are read when they are indexed."""
+class StoredVectors:
+    """Vectors of one or several models for the same N texts, (N, D1 + D2 + ...), in memory-mapped files.
+
+    Unit vectors u_i with weights w_i are concatenated as u_i sqrt(w_i / sum of w). The result has unit length, and the
+    cosine of two rows is the weighted mean of the models' cosines, sum of w_i cos_i / sum of w.
+    """
+
+    def __init__(self, *tables: NDArray[np.float16], scales: Sequence[float] = (1.0,)) -> None:
+        """Read the tables of the models, (N, D1), (N, D2), ..., each multiplied by its scale."""
+        self.tables, self.scales = tables, scales
 
     def __len__(self) -> int:
-        """Return N."""
+        return len(self.tables[0])
 
     @property
     def dimension(self) -> int:
-        """D."""
+        """The sum of the widths."""
+        return sum(int(table.shape[1]) for table in self.tables)
 
-    def __getitem__(self, rows: Sequence[int] | NDArray[np.integer], /) -> NDArray[np.float32]:
-        """Return the vectors of n texts, (n, D).
+    def __getitem__(self, rows: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
+        """Return the vectors of n texts, (n, D1 + D2 + ...).
 
         :raises IndexError: when a row is not in 0 ... N - 1.
         """
-
-    def release(self) -> None:
-        """Release the memory of the vectors that were read."""
-
-
-class StoredVectors:
-    """The vectors of one model, in a memory-mapped file; `LazyVectors`."""
-
-    def __init__(self, table: NDArray[np.float16]) -> None:
-        self._table = table
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    @property
-    def dimension(self) -> int:
-        """D."""
-        return int(self._table.shape[1])
-
-    def __getitem__(self, rows: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
         chosen = np.asarray(rows, dtype=np.int64)
         if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(self):
             raise IndexError(f"row {chosen.min()} or {chosen.max()} is not one of {len(self)} rows")
-        return np.asarray(self._table[chosen], dtype=np.float32)
+        return concatenate([np.asarray(table[chosen], dtype=np.float32) for table in self.tables], self.scales)
 
     def release(self) -> None:
         """Release the memory of the vectors that were read."""
-        drop_pages(self._table)
+        for table in self.tables:
+            drop_pages(table)
+
+
+def concatenate(vectors: Sequence[NDArray[np.float32]], scales: Sequence[float]) -> NDArray[np.float32]:
+    """Concatenate vectors of the same N texts, (N, D1), (N, D2), ..., each multiplied by its scale."""
+    return np.hstack([np.float32(scale) * table for scale, table in zip(scales, vectors, strict=True)])
 
 
 class VectorStore:
