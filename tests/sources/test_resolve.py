@@ -160,6 +160,13 @@ def test_a_joined_archive_stays_in_its_folder(name: str, tmp_path: Path, empty_c
     assert not [path for path in empty_cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
+def test_a_joined_archive_holds_no_folders_that_python_cannot_remove(tmp_path: Path, empty_cache: Path) -> None:
+    archive = zipped({"a/" * depth: b"" for depth in range(50, 1500, 50)})
+    with pytest.raises(InputError, match="zip archive holds over 100 folders in each other; do not use it"):
+        resolve(in_pieces(tmp_path / "parts", archive))
+    assert [path.suffix for path in (empty_cache / "joined").iterdir()] == [".lock"]
+
+
 def test_a_joined_archive_holds_no_links(tmp_path: Path, empty_cache: Path) -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
