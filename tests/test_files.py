@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.limits import frugal
 from xcompress import files
 from xcompress.errors import InputError
 
@@ -419,6 +420,12 @@ def test_json_in_a_place_that_cannot_be_read_is_one_line(tmp_path: Path) -> None
     for path in (tmp_path / "folder", tmp_path / ("x" * 300)):
         with pytest.raises(InputError, match=r"cannot be read \((Is a directory|File name too long)\)"):
             files.read_json(path)
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_json_is_not_read_from_a_device(device: str) -> None:
+    with frugal(200), pytest.raises(InputError, match=f"{device}: is a device; give a file"):
+        files.read_json(Path(device))
 
 
 @pytest.mark.parametrize("text", ["null", "[]", "5", '"x"', "true"])

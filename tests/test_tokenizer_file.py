@@ -117,6 +117,16 @@ BOMBS: dict[str, dict[str, Any]] = {
             "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}},
         }
     },
+    "WordPiece of words of any length": {
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "x",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 1_000_000,
+            "vocab": {"x": 0, "##x": 1},
+        }
+    },
+    "a long token of Unigram": {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["x", 0.0], ["x" * 2000, 0.0]]}},
     "no tokenizer": {"model": {"type": "Unigram", "unk_id": 5, "vocab": [["a", 0.0]]}},
 }
 

@@ -363,13 +363,15 @@ def explain_write_error(path: Path, every: bool = False) -> Iterator[None]:
 
 @contextmanager
 def explain_read_error(path: Path) -> Iterator[None]:
-    """Turn a failed read into an InputError."""
+    """Turn a failed read into an InputError, also that of folders in folders, a thousand deep."""
     try:
         yield
     except OSError as error:
         raise InputError(
             f"{error.filename or path}: cannot be read ({error.strerror}); correct its permissions"
         ) from error
+    except RecursionError as error:
+        raise InputError(f"{path}: holds hundreds of folders in each other; move them away") from error
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -426,9 +428,11 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     """Read a JSON file.
 
-    :raises InputError: when the file is missing, cannot be read or is not JSON.
+    :raises InputError: when the file is missing, is a device, cannot be read or is not JSON.
     """
     try:
+        if path.is_char_device():  # such as /dev/zero, which never ends
+            raise InputError(f"{path}: is a device; give a file")
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; put it there, or give another path") from error

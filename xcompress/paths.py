@@ -8,6 +8,9 @@ from pathlib import Path, PureWindowsPath
 
 from xcompress.errors import InputError, first_line, short_repr
 
+DEEPEST = 100
+"""Folders in each other in a model's folder and in an archive. Python itself copies and removes up to a thousand."""
+
 
 def cache_folder() -> Path:
     """Return the folder of what can be fetched or made again: $XCOMPRESS_CACHE, or xcompress in the user's cache.

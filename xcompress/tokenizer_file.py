@@ -26,6 +26,9 @@ LONGEST_TEXT = 100_000
 """Characters of a text that are tokenized; what follows them is beyond any limit on tokens."""
 LONGEST_PREFIX = 1000
 """Characters of a model's prefix."""
+LONGEST_TOKEN = 1000
+"""Characters of a token of Unigram, and of a word that WordPiece splits: on long words, both take far longer. The
+longest word of a BERT has 100."""
 SCORE_STEPS = 128
 """Scores of a student's trimmed Unigram vocabulary are multiples of 1 / this, which float32 adds up exactly.
 
@@ -158,9 +161,11 @@ def _check_components(content: bytes) -> None:
     """Check all but the vocabulary, before the library normalizes the added tokens, as it does when it reads them."""
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_str(json.dumps({**json.loads(content), "added_tokens": [], "model": _NO_WORDS}))
+    description = json.loads(content)
+    tokenizer = Tokenizer.from_str(json.dumps({**description, "added_tokens": [], "model": _NO_WORDS}))
     _check_growth(tokenizer)
     _check_ends(tokenizer)
+    _check_words(description.get("model"))
 
 
 def _check_growth(tokenizer: "Tokenizer") -> None:
@@ -219,3 +224,13 @@ def _check_ends(tokenizer: "Tokenizer") -> None:
             texts = [piece["Sequence"]["id"] for piece in processor[key] if "Sequence" in piece]
             if len(texts) != len(set(texts)) or (key == "single" and texts != ["A"]):
                 raise ValueError(f"its template {key!r} repeats a text or lacks it")
+
+
+def _check_words(model: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Refuse a model that would take hours for one long word; WordPiece takes the cube of its length."""
+    parts = model if isinstance(model, dict) else {}
+    vocabulary = parts.get("vocab")
+    tokens = [entry[0] for entry in vocabulary] if isinstance(vocabulary, list) else []  # of Unigram
+    longest = max([parts.get("max_input_chars_per_word", 0), *map(len, tokens)])
+    if longest > LONGEST_TOKEN:
+        raise ValueError(f"its words may have {longest:,} characters, over {LONGEST_TOKEN:,}")

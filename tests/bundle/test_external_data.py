@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from xcompress.bundle import external_data
 from xcompress.bundle.external_data import external_locations
 from xcompress.errors import InputError
 
@@ -98,6 +99,18 @@ def test_a_file_that_is_no_graph_is_refused(tmp_path: Path, content: bytes) -> N
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(InputError, match=r"m\.onnx: not an ONNX graph"):
         external_locations(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("field", [b"\x0a\x00", b"\x08\x00"])  # an empty node, a number
+def test_countless_fields_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: bytes) -> None:
+    """Each takes two bytes in the file, and 200 in memory where it is a message."""
+    monkeypatch.setattr(external_data, "_MOST_FIELDS", 61)
+    file = tmp_path / "m.onnx"
+    file.write_bytes(b"\x3a\x78" + 60 * field)
+    assert external_locations(file) == set()
+    file.write_bytes(b"\x3a\x7a" + 61 * field)
+    with pytest.raises(InputError, match=r"m\.onnx: has over 61 fields, .*; do not use it"):
+        external_locations(file)
 
 
 def test_a_missing_graph_is_named(tmp_path: Path) -> None:

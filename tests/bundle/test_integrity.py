@@ -1,8 +1,10 @@
+import errno
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from onnx.external_data_helper import set_external_data
 
 from tests.bundle.test_external_data import model as odd_model
+from tests.helpers.files import nested_folders
 from tests.helpers.student import bundle, change_manifest
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
@@ -402,3 +405,21 @@ def test_a_bundle_holds_no_code_that_would_run(bundle_copy: Path) -> None:
     list_again(bundle_copy, *names)
     Encoder(bundle_copy).encode("rain")
     assert not (bundle_copy / "ran").exists()
+
+
+def test_folders_without_end_are_refused_or_passed_over(bundle_copy: Path) -> None:
+    with nested_folders(bundle_copy / "onnx/deep"), suppress(InputError):
+        check_bundle(bundle_copy, read_manifest(bundle_copy))
+
+
+def test_a_folder_that_cannot_be_entered_is_named(bundle_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path.parent.name == "1_Pooling":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return whole(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(InputError, match=r"1_Pooling.config\.json: cannot be read \(Permission denied\); correct its"):
+        Encoder(bundle_copy)

@@ -64,6 +64,27 @@ def test_an_interruption_costs_the_texts_of_one_step(
         read_vectors(tmp_path / "v.npy", encoder, texts)
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", r"not a readable \.npy of plain numbers"),
+        (np.zeros((1, 24), np.float32), r"holds vectors of shape \(1, 24\), not \(4, 24\)"),  # would become four
+        (np.zeros((4, 12), np.float32), r"holds vectors of shape \(4, 12\), not \(4, 24\)"),
+        (np.zeros((4, 24), np.int8), r"holds int8 of shape \(4, 24\); it must be float32 of \(N, D\)"),
+    ],
+)
+def test_a_damaged_block_is_named_and_the_command_can_go_on_without_it(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, content: bytes | np.ndarray, problem: str
+) -> None:
+    _, block, *_ = interrupt(tmp_path / "v.npy", encoder, monkeypatch)
+    block.write_bytes(content) if isinstance(content, bytes) else np.save(block, content)
+    with pytest.raises(InputError, match=rf"{block.name}: {problem}.*; remove it, then run the command again"):
+        encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    assert not (tmp_path / "v.npy").exists()
+    block.unlink()
+    np.testing.assert_array_equal(encode_to_file(encoder, TEXTS, tmp_path / "v.npy"), encoder.encode(TEXTS))
+
+
 def test_blocks_of_another_size_are_not_joined(
     tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,11 +3,13 @@ import re
 import struct
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import polib
 import pytest
 
+from tests.helpers.files import nested_folders
 from tests.helpers.limits import frugal
 from xcompress.corpus.catalogues import _split_paragraphs, read_catalogues
 from xcompress.corpus.pairs import Pair
@@ -261,3 +263,9 @@ def test_a_catalogue_of_gigabytes_is_skipped(tmp_path: Path, monkeypatch: pytest
 def test_paragraphs_end_at_blank_lines(text: str) -> None:
     parts = re.split(r"\s*\n\s*\n\s*", text.strip())
     assert _split_paragraphs(text, text) == [(part, part) for part in parts]
+
+
+def test_folders_without_end_are_refused_or_read(tmp_path: Path) -> None:
+    catalogue(tmp_path / "de.po", OPEN)
+    with nested_folders(tmp_path / "deep"), suppress(InputError):
+        assert texts(read_catalogues(tmp_path, ["de"], "test"))

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from tests.bundle.test_integrity import external
 from tests.helpers import ROOT
+from tests.helpers.files import nested_folders
 from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bundle.encoder import Encoder
 from xcompress.cli.demo import POLICY, demo
@@ -177,6 +178,8 @@ def test_only_a_demo_is_replaced(tmp_path: Path, site: Path) -> None:
         with pytest.raises(InputError, match=f"{name}: {first} was not written by a demo and would be lost"):
             write_demo(tmp_path / name, bundle())
     assert (site / "mine.txt").read_text() == "old"
+    with nested_folders(site / "deep"), pytest.raises(InputError):
+        write_demo(site, bundle())
     (tmp_path / "empty").mkdir()
     write_demo(tmp_path / "empty", bundle())
     assert not list(tmp_path.glob(".*")), "nothing is left behind"

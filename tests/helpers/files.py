@@ -7,7 +7,8 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -47,3 +48,16 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
         for name, data in files.items():
             archive.writestr(name, data)
     return stream.getvalue()
+
+
+@contextmanager
+def nested_folders(top: Path, depth: int = 1500) -> Iterator[None]:
+    """Make folders in each other, and remove them at the end, as `shutil.rmtree` recurses too deep for that."""
+    places = [f"{top}{'/a' * number}" for number in range(depth + 1)]
+    for place in places:
+        os.mkdir(place)  # noqa: PTH102 - thousands of paths
+    try:
+        yield
+    finally:
+        for place in reversed(places):
+            os.rmdir(place)  # noqa: PTH106

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.files import nested_folders
 from xcompress.errors import InputError
 from xcompress.sources.model_folder import check_model_folder, check_paths, read_modules, read_prompts
 
@@ -130,6 +131,16 @@ def test_only_files_folders_and_links_between_them(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.safetensors")
     with pytest.raises(InputError, match=r"model\.safetensors: neither a file nor a folder"):
         check_paths(tmp_path)
+
+
+def test_folders_in_folders_end_somewhere(tmp_path: Path) -> None:
+    with nested_folders(tmp_path / "model", 100):
+        assert check_paths(tmp_path / "model") == []
+    with (
+        nested_folders(tmp_path / "deep"),
+        pytest.raises(InputError, match=r"deep: holds over 100 folders in each other; remove them"),
+    ):
+        check_paths(tmp_path / "deep")
 
 
 def test_no_link_leads_to_a_folder_that_is_not_checked(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import errno
 import io
+import os
 import stat
 import sys
 import zipfile
@@ -158,6 +159,20 @@ def test_a_joined_archive_stays_in_its_folder(name: str, tmp_path: Path, empty_c
     with pytest.raises(InputError, match=r"zip archive holds .*evil', which leaves its folder"):
         resolve(reference)
     assert not [path for path in empty_cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+def test_a_joined_archive_holds_no_folders_that_python_cannot_remove(tmp_path: Path, empty_cache: Path) -> None:
+    archive = zipped({"a/" * depth: b"" for depth in range(50, 1500, 50)})
+    with pytest.raises(InputError, match="zip archive holds over 100 folders in each other; do not use it"):
+        resolve(in_pieces(tmp_path / "parts", archive))
+    assert [path.suffix for path in (empty_cache / "joined").iterdir()] == [".lock"]
+
+
+def test_devices_and_pipes_have_no_digest(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("/dev/zero", str(tmp_path / "pipe")):
+        with frugal(), pytest.raises(InputError, match=f"{name}: is a device or a pipe, which has no sha256; give a"):
+            resolve(name, digest(b""))
 
 
 def test_a_joined_archive_holds_no_links(tmp_path: Path, empty_cache: Path) -> None:

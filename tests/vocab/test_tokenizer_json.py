@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -132,6 +133,14 @@ def test_merges_go_through_fewer_tokens_than_all_that_could_make_them() -> None:
     assert {*whole, whole} <= steps
     inside = {whole[start:end] for start in range(len(whole)) for end in range(start + 1, len(whole) + 1)}
     assert len(steps) < len(inside & vocabulary.keys())
+
+
+def test_the_merges_of_a_token_take_a_time_in_proportion_to_its_length() -> None:
+    halves = ["x" * 2**power for power in range(17)]
+    merges = Merges.from_model({"merges": [[half, half] for half in halves]})
+    started = time.process_time()
+    assert merges.steps("x" * 2**17) == {*halves, "x" * 2**17}
+    assert time.process_time() - started < 30
 
 
 @settings(max_examples=200, deadline=None)

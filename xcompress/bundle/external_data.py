@@ -27,6 +27,8 @@ _KEY, _VALUE = 1, 2
 """Fields of an entry of `external_data`."""
 _MAX_VARINT_BYTES = 10
 _TAG_BITS = 32
+_MOST_FIELDS = 1_000_000
+"""Fields of all messages; the released models have 6,500. In a file of nothing else, each would take 200 bytes."""
 
 Span = tuple[int, int]
 """Offsets of the first byte, and of the byte after the last."""
@@ -36,18 +38,24 @@ class _MalformedError(Exception):
     """The bytes are not a protobuf message."""
 
 
+class _TooManyFieldsError(Exception):
+    """There are more than `_MOST_FIELDS`."""
+
+
 def external_locations(graph: Path) -> set[str]:
     """Return the locations of a graph's external data, as written in the graph.
 
     All tensors count: weights, sparse weights, attributes of nodes, and those of subgraphs. A graph in another format
     (.ort, .pte, .tflite) contains all of its weights.
 
-    :raises InputError: when the file cannot be read, is not an ONNX graph, or defines functions. No export writes any.
-        Where each of thirty calls the next one twice, onnxruntime does not open a file of 2 kB within a minute.
+    :raises InputError: when the file cannot be read, is not an ONNX graph, has too many fields, or defines functions.
+        No export writes any: where each of thirty calls the next one twice, onnxruntime does not open a file of 2 kB
+        within a minute.
     """
     if graph.suffix in (".ort", ".pte", ".tflite"):
         return set()
     locations = set()
+    left = iter(range(_MOST_FIELDS))
     try:
         with graph.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             pending: list[tuple[str, Span]] = [("model", (0, len(content)))]
@@ -58,23 +66,32 @@ def external_locations(graph: Path) -> set[str]:
                 if message != "entry":
                     children = _CHILDREN[message]
                     pending += [
-                        (children[field], inner) for field, inner in _fields(content, span) if field in children
+                        (children[field], inner) for field, inner in _fields(content, span, left) if field in children
                     ]
                     continue
-                entry = {field: content[start:end] for field, (start, end) in _fields(content, span)}
+                entry = {field: content[start:end] for field, (start, end) in _fields(content, span, left)}
                 if entry.get(_KEY) == b"location":
                     locations.add(entry.get(_VALUE, b"").decode("utf-8", "replace"))
     except (_MalformedError, ValueError) as error:  # mapping an empty file is a ValueError
         raise InputError(f"{graph}: not an ONNX graph; export the bundle again") from error
+    except _TooManyFieldsError as error:
+        raise InputError(
+            f"{graph}: has over {_MOST_FIELDS:,} fields, more than any export writes; do not use it"
+        ) from error
     except OSError as error:
         raise InputError(f"{graph}: cannot be read ({error.strerror}); correct its permissions") from error
     return locations - {""}
 
 
-def _fields(content: mmap.mmap, span: Span) -> Iterator[tuple[int, Span]]:
-    """Yield number and span of the length-delimited fields of a message: strings, messages, packed numbers."""
+def _fields(content: mmap.mmap, span: Span, left: Iterator[int]) -> Iterator[tuple[int, Span]]:
+    """Yield number and span of the length-delimited fields of a message: strings, messages, packed numbers.
+
+    :param left: has an item for each field that may still be read, in whatever message.
+    """
     at, end = span
     while at < end:
+        if next(left, None) is None:
+            raise _TooManyFieldsError
         tag, at = _read_varint(content, at, end)
         # Protobuf drops the bits above: a larger tag would hide a field from this reader alone.
         if not 8 <= tag < 1 << _TAG_BITS:

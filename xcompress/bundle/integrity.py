@@ -52,7 +52,9 @@ def check_bundle(
     """
     files = _read_file_list(folder, manifest)
     for pattern in _READ_BY_LOADERS:
-        for file in sorted(folder.glob(pattern)):
+        with explain_read_error(folder):
+            found = sorted(folder.glob(pattern))
+        for file in found:
             name = file.relative_to(folder).as_posix()
             if name not in files and not file.name.startswith(".") and not file.is_dir():
                 raise InputError(f"{file}: is not listed in manifest.json; remove it, or export the bundle again")

@@ -1,6 +1,7 @@
 """The manifest of a bundle: its name, format, keys and hash, and the files that it lists."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path, PurePosixPath
@@ -244,7 +245,8 @@ def inside(folder: Path, name: str) -> Path:
     """Return the path of a file of a bundle, which must not lie outside the folder.
 
     :param name: path inside the folder, with / between its parts.
-    :raises InputError: when the name, or a symbolic link on the way, leads out of the folder.
+    :raises InputError: when the name, or a symbolic link on the way, leads out of the folder, or a folder on the way
+        cannot be entered.
     """
     if not is_plain(name):
         raise InputError(f"{folder / MANIFEST}: names {name[:80]!r}, outside the bundle; do not use it")
@@ -254,6 +256,8 @@ def inside(folder: Path, name: str) -> Path:
         raise InputError(f"{folder / name}: cannot be resolved ({first_line(error)}); {EXPORT_AGAIN}") from error
     if not resolved.is_relative_to(root):
         raise InputError(f"{folder / name}: a link that leads out of the bundle; copy the file itself here")
+    with explain_read_error(folder / name), suppress(FileNotFoundError, NotADirectoryError):
+        (folder / name).stat()
     return folder / name
 
 

@@ -34,6 +34,7 @@ _SUMS = "vectors"
 _TEXTS = "texts.json"
 """Beside finished blocks: what they are of."""
 FLOATS = ("float16", "float32", "float64")
+_DTYPES = (*FLOATS, "int8", "uint8")
 _LONGEST_HEADER = 10_000
 """Bytes of an .npy's header, as in NumPy, which reads all of it before it checks."""
 
@@ -121,11 +122,18 @@ def _join(blocks: Sequence[Path], file: Path, count: int) -> str:
     """Join finished blocks into one file, (count, D); return `_hash_sums` of it.
 
     No file is mapped afterwards: Windows would neither rename nor remove it.
+
+    :raises InputError: naming a block that is damaged, or not as long or as wide as it must be.
     """
-    first = np.load(blocks[0], mmap_mode="r")
+    advice = "remove it, then run the command again"
+    first = open_npy(blocks[0], _DTYPES, str(blocks[0]), advice)
     joined = np.lib.format.open_memmap(file, "w+", first.dtype, (count, first.shape[1]))
     for number, block in enumerate(blocks):
-        joined[number * BLOCK : (number + 1) * BLOCK] = np.load(block)
+        place = joined[number * BLOCK : (number + 1) * BLOCK]
+        vectors = open_npy(block, (joined.dtype.name,), str(block), advice)
+        if vectors.shape != place.shape:
+            raise InputError(f"{block}: holds vectors of shape {vectors.shape}, not {place.shape}; {advice}")
+        place[:] = vectors
     joined.flush()
     return _hash_sums(joined)
 
@@ -141,7 +149,7 @@ def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVecto
     """
     if not file.exists() and file.with_name(f"{file.name}.partial").exists():
         raise InputError(f"{file}: not finished; run the command of embed again that was interrupted")
-    vectors = open_npy(file, (*FLOATS, "int8", "uint8"), str(file), "give a file that embed --output wrote")
+    vectors = open_npy(file, _DTYPES, str(file), "give a file that embed --output wrote")
     if len(vectors) != len(texts):
         what = f"shape {vectors.shape} for {counted(len(texts), 'text')}"
         raise InputError(f"{file}: {what}; write it again with embed --output")
@@ -199,7 +207,7 @@ def open_npy(file: Path, dtypes: Sequence[str], where: str, advice: str) -> AnyV
     except Exception as error:  # NumPy parses the header as Python, which raises errors of many kinds
         raise InputError(f"{where}: not a readable .npy of plain numbers ({on_one_line(error)}); {advice}") from error
     if vectors.ndim != 2 or vectors.dtype.newbyteorder("=").name not in dtypes:
-        kinds = f"{', '.join(dtypes[:-1])} or {dtypes[-1]}"
+        kinds = " or ".join(filter(None, (", ".join(dtypes[:-1]), dtypes[-1])))
         raise InputError(
             f"{where}: holds {vectors.dtype} of shape {vectors.shape}; it must be {kinds} of (N, D); {advice}"
         )

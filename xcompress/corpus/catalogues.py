@@ -13,7 +13,7 @@ from typing import Any
 from xcompress import console
 from xcompress.corpus.pairs import Pair
 from xcompress.errors import InputError, first_line
-from xcompress.files import megabytes
+from xcompress.files import explain_read_error, megabytes
 
 VARIANTS = {  # regional locales that are read where there is no catalogue of the plain language, best first
     "pt": ("pt_br", "pt_pt"),
@@ -61,7 +61,9 @@ def read_catalogues(root: Path, languages: Sequence[str], origin: str) -> Iterat
     # Find the catalogues of each family by locale.
     wanted = {*languages, *(locale[:2] for language in languages for locale in VARIANTS.get(language, ()))}
     families: dict[Family, dict[str, Path]] = defaultdict(dict)
-    for path in sorted(root.rglob("*")):
+    with explain_read_error(root):
+        paths = sorted(root.rglob("*"))
+    for path in paths:
         if path.suffix == ".po" or (path.suffix == ".mo" and not path.with_suffix(".po").is_file()):
             found = _locate(path, wanted)
             if found and path.is_file():

@@ -20,7 +20,7 @@ from xcompress.bundle.prompts import DOCUMENT, QUERY, choose_prompt
 from xcompress.bundle.tokenizer import BundleTokenizer
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
-from xcompress.files import prepare_target, read_json, size_of, whole_folder, write_json
+from xcompress.files import explain_read_error, prepare_target, read_json, size_of, whole_folder, write_json
 from xcompress.tokenizer_file import read_tokenizer, steps_of
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BUILDS, find_package, runtime_files, version_of
@@ -150,7 +150,8 @@ def _check_replaceable(folder: Path) -> None:
 
 
 def _file_names(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    with explain_read_error(folder):
+        return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
 def _copy_runtimes(package: Path, target: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from filelock import FileLock
 from xcompress import console
 from xcompress.errors import InputError, first_line, short_repr
 from xcompress.files import megabytes, whole_folder
-from xcompress.paths import leaves_folder
+from xcompress.paths import DEEPEST, leaves_folder
 from xcompress.sources.packed import check_growth
 
 MOST_FILES = 100_000
@@ -41,7 +41,8 @@ def unpack(archive: Path, target: Path, reference: str, kind: str = "zip archive
     :param reference: what the user asked for, for error messages.
     :param kind: what the archive is, for error messages.
     :raises InputError: when it is damaged, swells out of proportion (see `check_growth`), holds more than `MOST_FILES`,
-        or holds a link, two entries of one name, or a name that leaves the folder.
+        or holds a link, two entries of one name, a name that leaves the folder, or more than `DEEPEST` folders in each
+        other.
     """
     unpacked = 0
     target.mkdir(parents=True, exist_ok=True)
@@ -65,6 +66,8 @@ def unpack(archive: Path, target: Path, reference: str, kind: str = "zip archive
 def _check_entry(entry: zipfile.ZipInfo, reference: str, kind: str) -> None:
     if not entry.filename:
         raise InputError(f"{reference}: the {kind} holds an entry without a name; do not use it")
+    if entry.filename.count("/") > DEEPEST:
+        raise InputError(f"{reference}: the {kind} holds over {DEEPEST} folders in each other; do not use it")
     # on Windows a backslash separates folders, and what follows a colon is another stream of the file
     if leaves_folder(entry.filename) or "\\" in entry.filename or ":" in entry.filename:
         raise InputError(f"{reference}: the {kind} holds {entry.filename!r}, which leaves its folder; do not use it")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from xcompress.errors import InputError
 from xcompress.files import read_json, read_mapping
-from xcompress.paths import path_inside
+from xcompress.paths import DEEPEST, path_inside
 
 STUDENT = "xcompress-student"
 """The model_type in config.json of a student of xcompress."""
@@ -158,7 +158,7 @@ def _is_named(file: Path, name: str) -> bool:
 def _list_files(folder: Path) -> Iterator[Path]:
     """Yield everything in a folder that is not a folder itself, without hidden folders; links are not followed.
 
-    :raises InputError: when a folder cannot be read, or holds anything but files, folders and links.
+    :raises InputError: when a folder cannot be read, lies too deep, or holds anything but files, folders and links.
     """
 
     def fail(error: OSError) -> NoReturn:
@@ -166,6 +166,8 @@ def _list_files(folder: Path) -> Iterator[Path]:
 
     for name, folders, files in os.walk(folder, onerror=fail):
         place = Path(name)
+        if len(place.relative_to(folder).parts) > DEEPEST:
+            raise InputError(f"{folder}: holds over {DEEPEST} folders in each other; remove them")
         links = [entry for entry in folders if (place / entry).is_symlink()]
         folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
         for entry in sorted([*files, *links]):

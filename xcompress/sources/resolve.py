@@ -37,6 +37,8 @@ def resolve(reference: str, sha256: str | None = None) -> Path:
     if sha256 is not None:
         if path.is_dir():
             raise InputError(f"{reference}: is a folder, which has no sha256; pin the files inside it one by one")
+        if not path.is_file():  # hashing it may never end
+            raise InputError(f"{reference}: is a device or a pipe, which has no sha256; give a file")
         _check_file(path, sha256, reference)
     return path
 

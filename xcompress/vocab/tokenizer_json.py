@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from heapq import heappop, heappush
 from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers
@@ -200,14 +200,31 @@ class Merges:
         if self.suffix and token.endswith(self.suffix):
             symbols[-1] += self.suffix
         # apply the merge of lowest rank, the leftmost of several, until none applies
-        steps = set(symbols)
-        while ranked := [
-            (self.ranks[pair], position) for position, pair in enumerate(pairwise(symbols)) if pair in self.ranks
-        ]:
-            _, position = min(ranked)
-            symbols[position : position + 2] = [self._merge(*symbols[position : position + 2])]
-            steps.add(symbols[position])
-        return steps if symbols == [token] and len(steps) > 1 else set()
+        steps, end = set(symbols), len(symbols)
+        before, after = list(range(-1, end - 1)), list(range(1, end + 1))
+        waiting: list[tuple[int, int, Pair]] = []
+
+        def find_merge(left: int) -> None:
+            if left >= 0 and after[left] < end:
+                pair = symbols[left], symbols[after[left]]
+                if pair in self.ranks:
+                    heappush(waiting, (self.ranks[pair], left, pair))
+
+        for position in range(end):
+            find_merge(position)
+        while waiting:
+            _, left, pair = heappop(waiting)
+            right = after[left]
+            if right == end or (symbols[left], symbols[right]) != pair:
+                continue  # one of the two was merged with another one
+            symbols[left] = self._merge(*pair)
+            steps.add(symbols[left])
+            after[left], after[right] = after[right], end
+            if after[left] < end:
+                before[after[left]] = left
+            find_merge(before[left])
+            find_merge(left)
+        return steps if after[0] == end and symbols[0] == token and len(steps) > 1 else set()
 
     def _merge(self, left: str, right: str) -> str:
         return left + right[len(self.prefix) :]

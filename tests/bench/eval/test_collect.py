@@ -2,6 +2,7 @@
 
 import lzma
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from tests.helpers import SHARED
+from tests.helpers.files import nested_folders
 from xcompress.bench.eval import QUICK_PAIRS, collect
 from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.data import pair_up, sample
@@ -347,3 +349,8 @@ def test_the_shared_data_is_collected() -> None:
     assert [note.split(":")[0] for note in suite.notes] == ["nli", "parallel", "stsb-multi-mt"]
     quick = collect(SHARED, quick=True)
     assert len(quick.sentences()) <= 1700
+
+
+def test_folders_without_end_are_refused_or_read(data: Path) -> None:
+    with nested_folders(data / "deep"), suppress(InputError):
+        assert collect(data, ["en"]).tasks

@@ -16,6 +16,7 @@ from xcompress.bench.eval.task import EvalTask, SentencePairs
 from xcompress.corpus.graded import ALIGNED_CSV, ALIGNED_TSV, PAIR_FILE, PART, UNSEEN, read_folder, train_sentences
 from xcompress.corpus.lines import text_lines
 from xcompress.errors import InputError
+from xcompress.files import explain_read_error
 from xcompress.packages import install_command, is_installed
 from xcompress.paths import as_path
 
@@ -61,7 +62,8 @@ def read_data(path: Path, *, with_parts: bool) -> DataFolder:
     path = as_path(str(path))
     if not path.is_dir():
         raise InputError(f"{path}: no such folder; name one with {FORMATS}")
-    subfolders = list(_walk(path))
+    with explain_read_error(path):
+        subfolders = list(_walk(path))
     taken = Counter(folder.resolve().name for folder in subfolders)
     data = DataFolder(with_parts)
     recognized = False
