@@ -74,7 +74,7 @@ def test_a_dry_run_says_what_stored_and_live_vectors_take(
     planned = plan(load_recipe(recipe, [stage, LIVE]), tmp_path / "run")
     assert planned.targets and planned.targets.chosen == "live"
     assert planned.targets.live_seconds and planned.targets.stored_seconds
-    assert planned.targets.live_seconds / planned.targets.stored_seconds == pytest.approx(8000 / 648, rel=0.01)
+    assert planned.targets.live_seconds / planned.targets.stored_seconds == pytest.approx(8000 / 324, rel=0.01)
     show(planned)
     assert "teacher's vectors, at most: stored, 0 MB on disk and" in capsys.readouterr().err
     without = plan(load_recipe(recipe, [stages_of(all="objectives: {alignment: 1}, steps: 9")]), tmp_path / "run")

@@ -135,15 +135,15 @@ def test_layers_and_head_of_a_finished_student_go_with_full_embeddings_of_anothe
     unigram_assistant: str, recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     embeddings_from = unigram_assistant.removeprefix("assistant=")
-    earlier = load_finite(run(recipe_file, tmp_path / "first", CONTRAST)[0])
+    earlier = load_finite(run(recipe_file, tmp_path / "first", CONTRAST, "corpus.holdout=20")[0])
     assert earlier.config.bottleneck and earlier.config.bottleneck < earlier.config.hidden_size
     assistant = (
         f"assistant={{source: {tmp_path}/first/run/student, embeddings_from: {embeddings_from}, "
         "shape: null, sha256: null}"
     )
-    finished, _ = run(recipe_file, tmp_path / "then", CONTRAST, "widths=equal", "corpus.holdout=60", assistant)
+    finished, _ = run(recipe_file, tmp_path / "then", CONTRAST, "widths=equal", assistant)
     message = f"pairs are not scored, as {tmp_path}/first/run trained on one of their sentences"
-    assert message in " ".join(capsys.readouterr().err.split()), "the first run held out 40 sentences"
+    assert message in " ".join(capsys.readouterr().err.split()), "the first run held out 20 sentences"
     start, _ = Student.load(finished / "start")
     reference, _ = Student.load(finished / "reference")
     assert reference.config.bottleneck is None
@@ -426,9 +426,9 @@ def test_rows_of_sts_sets_that_only_an_earlier_recipe_of_the_run_learned_are_sco
 ) -> None:
     stage = stages_of(grade="objectives: {graded: 1}, steps: 1")
     graded, _ = write_labelled(tmp_path)
-    finished, _ = run(recipe_file, tmp_path, stage, graded, f"dev.sts={DATA}")
+    finished, _ = run(recipe_file, tmp_path, stage, graded, f"dev={{sts: {DATA}, every: 8}}")
     assert "rows are not scored" in " ".join(capsys.readouterr().err.split())
-    run(recipe_file, tmp_path, CONTRAST, f"dev.sts={DATA}")
+    run(recipe_file, tmp_path, CONTRAST, f"dev={{sts: {DATA}, every: 8}}")
     assert "rows are not scored" not in " ".join(capsys.readouterr().err.split())
     assert not (finished / "labelled").exists(), "a later run would take it for text that this one trained on"
 
@@ -497,7 +497,7 @@ def test_a_dry_run_writes_nothing(recipe_file: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
     assert [stage.name for stage in planned.stages] == list(recipe.stages)
     assert all(planned.sources.values()) and not planned.pairs
-    assert planned.lines == {"de": 324, "fr": 324}
+    assert planned.lines == {"de": 162, "fr": 162}
 
 
 def test_a_dry_run_after_the_run_knows_its_pairs_and_its_stages(recipe_file: Path, tmp_path: Path) -> None:

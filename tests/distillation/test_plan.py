@@ -27,11 +27,11 @@ def planned(folder: Path, files: list[str], *overrides: str) -> Plan:
     return plan(small_recipe(folder, EPOCH, tsv, *overrides), folder / "run")
 
 
-@pytest.mark.parametrize(("overrides", "pairs"), [((), 40 + 324), (("corpus.max_pairs=80",), 40 + 80)])
+@pytest.mark.parametrize(("overrides", "pairs"), [((), 40 + 162), (("corpus.max_pairs=80",), 40 + 80)])
 def test_epochs_count_as_many_pairs_as_are_read_at_most(overrides: tuple[str, ...], pairs: int, tmp_path: Path) -> None:
     files = [FILE.format(tmp_path, "de", "de", ", max_pairs: 40"), FILE.format(tmp_path, "fr", "fr", "")]
     found = planned(tmp_path, files, *overrides)
-    assert found.lines == {"de": 324, "fr": 324}
+    assert found.lines == {"de": 162, "fr": 162}
     assert found.stages[0].steps == -(-pairs // 8)
 
 
@@ -42,7 +42,7 @@ def test_epochs_are_not_known_where_not_all_text_is_counted(
     files = [FILE.format(tmp_path, name, name, "") for name in ("de", "fr")]
     files += [FILE.format(tmp_path, "absent", "de", "")] if more == "file" else []
     found = planned(tmp_path, files, *([f"corpus.catalogues=[{tmp_path}]"] if more == "catalogue" else []))
-    assert found.lines == {"de": 324, "fr": 324}
+    assert found.lines == {"de": 162, "fr": 162}
     assert found.stages[0].steps is found.token_megabytes is None
     show(found)
     assert "stored, ? GB on disk; live, no disk; the recipe has stored" in capsys.readouterr().err

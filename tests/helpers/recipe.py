@@ -56,9 +56,8 @@ def write_bert(folder: Path, layers: int, seed: int) -> None:
 def write_corpus(folder: Path) -> None:
     graded = read_folder(GRADED).language_pairs
     for language in LANGUAGES:
-        both = graded["en-en"], graded[f"{language}-{language}"]
-        english, other = ([*pairs.first, *pairs.second] for pairs in both)
-        lines = [f"{left}\t{right}\n" for left, right in zip(english, other, strict=True)]
+        both = zip(graded["en-en"].first, graded[f"{language}-{language}"].first, strict=True)
+        lines = [f"{english}\t{other}\n" for english, other in both]
         (folder / f"en-{language}.tsv").write_text("".join(lines), encoding="utf-8")
 
 

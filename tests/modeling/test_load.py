@@ -18,7 +18,7 @@ from xcompress.distillation.teachers.layer_sources import import_layers
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.load import import_encoder
-from xcompress.modeling.student import Student, encode, pad
+from xcompress.modeling.student import Student, encode, pad, shallower
 from xcompress.recipe import EncoderSection
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -558,6 +558,16 @@ def test_a_file_of_another_shape_is_refused_by_name(name: str, tmp_path: Path) -
 def test_a_students_folder_is_itself(tmp_path: Path) -> None:
     folder = save_student(tmp_path / "student")
     assert import_encoder(folder, prefix="rain ", max_tokens=5)[0].config.prefix == "query: "
+
+
+@pytest.mark.parametrize("kind", ["student", "bert"])
+def test_weights_that_are_read_or_shared_are_not_drawn_before(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_student(tmp_path / "student", recurrences=1) if kind == "student" else encoder(kind)
+    for name in ("normal_", "uniform_"):
+        monkeypatch.setattr(torch.Tensor, name, None)
+    assert shallower(import_encoder(folder)[0], 1).config.recurrences == 1
 
 
 def test_an_imported_encoder_is_saved_as_a_student(tmp_path: Path) -> None:

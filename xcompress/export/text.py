@@ -6,6 +6,7 @@ pairs and the sentences of the package. No sentence is used for both purposes.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from heapq import nsmallest
 from itertools import zip_longest
@@ -100,9 +101,10 @@ def packaged_languages() -> list[str]:
     return sorted({match["lang"] for match in matches if match})
 
 
-def real_sentences() -> list[str]:
-    """List the package's sentences for verification, languages interleaved."""
-    return interleave(packaged_text())
+@cache
+def real_sentences() -> tuple[str, ...]:
+    """List the package's sentences for verification, languages interleaved; they are read once in a process."""
+    return tuple(interleave(packaged_text()))
 
 
 def unverified_languages(text: Mapping[str, Sequence[str]], languages: Sequence[str]) -> list[str]:

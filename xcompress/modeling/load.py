@@ -22,6 +22,7 @@ from xcompress.modeling.architectures import (
 )
 from xcompress.modeling.bounds import check_fits, check_ids
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
+from xcompress.modeling.layers import Uninitialized
 from xcompress.modeling.st_folder import (
     LARGEST_HEAD,
     Head,
@@ -75,7 +76,8 @@ def import_encoder(
     if path.is_dir():
         check_model_folder(path, trust_remote_code=trust_remote_code)
     if is_student(path):
-        student, student_tokenizer = Student.load(path)
+        with Uninitialized():
+            student, student_tokenizer = Student.load(path)
         _check_student_alone(path, student.config)
         return student, student_tokenizer
     if is_e5s1(path):
@@ -92,7 +94,8 @@ def import_encoder(
         state = gemma_weights(state, config) if config.gemma else state
         state |= {"head.weight": head.weight, "head.bias": head.bias} if head else {}
     check_fits(vars(config), sum(map(Tensor.numel, state.values())), transformer)
-    student = Student(config)
+    with Uninitialized():
+        student = Student(config)
     load_state(student, state, transformer)
     own_tokenizer = open_own_tokenizer(transformer, tokenizer, config.vocab_size)
     if config.position_offset:

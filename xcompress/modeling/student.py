@@ -25,7 +25,7 @@ from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import read_mapping, whole_file
 from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
-from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, TransformerLayer, make_layers
+from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, TransformerLayer, Uninitialized, make_layers
 from xcompress.modeling.packing import Packing
 from xcompress.paths import path_inside
 from xcompress.sources.model_folder import STUDENT
@@ -403,7 +403,7 @@ def reconfigured(student: Student, config: StudentConfig, changes: Mapping[str, 
 
     :param changes: the other weights, by name.
     """
-    with torch.device("meta"):
+    with torch.device("meta"), Uninitialized():
         changed = Student(config)
     state = {**student.state_dict(), **changes}
     changed.load_state_dict({name: state[name] for name in changed.state_dict()}, assign=True)

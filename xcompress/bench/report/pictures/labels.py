@@ -31,8 +31,9 @@ class Box:
 
     def common(self, other: "Box") -> float:
         """Return the area of the intersection."""
-        left, bottom = max(self.left, other.left), max(self.bottom, other.bottom)
-        return Box(left, bottom, min(self.right, other.right), min(self.top, other.top)).area
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.top, other.top) - max(self.bottom, other.bottom)
+        return max(0.0, width) * max(0.0, height)
 
 
 def beside(
