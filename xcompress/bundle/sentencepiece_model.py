@@ -17,10 +17,6 @@ from xcompress.tokenizer_file import SCORE_STEPS, steps_of
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
-"""Kinds of pieces in sentencepiece_model.proto."""
-_UNIGRAM = 1
-"""The kind of model there."""
 _SPACE = "\u2581"
 """Represents a space in tokens that begin a word."""
 _XLM_R_TABLE = "0942789e0111452f1cc446f70036e26d24458c3c7858c53cc12ca4d87531279b"
@@ -138,9 +134,10 @@ def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> None:
 
     # the pieces in the order of their ids
     written = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]  # the module makes it when imported
+    kinds = written.SentencePiece
     special = {token["id"] for token in description["added_tokens"] if token["special"]}
     for number, (piece, score) in enumerate(model["vocab"]):
-        kind = _UNKNOWN if number == model["unk_id"] else _CONTROL if number in special else _NORMAL
+        kind = kinds.UNKNOWN if number == model["unk_id"] else kinds.CONTROL if number in special else kinds.NORMAL
         written.pieces.add(piece=piece, score=score, type=kind)
     first, last = around
     names = {"unk": model["unk_id"], "bos": first, "eos": last}
@@ -148,7 +145,7 @@ def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> None:
         setattr(written.trainer_spec, f"{name}_id", number)
         setattr(written.trainer_spec, f"{name}_piece", model["vocab"][number][0])
     written.trainer_spec.pad_id = -1
-    written.trainer_spec.model_type = _UNIGRAM
+    written.trainer_spec.model_type = written.trainer_spec.UNIGRAM
     written.trainer_spec.vocab_size = len(model["vocab"])
     # the table of characters, and a blank in front of each word
     steps = steps_of(description["normalizer"])

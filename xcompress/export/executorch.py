@@ -30,15 +30,11 @@ def write_executorch(student: Student, file: Path, *, quantize: bool, fold: bool
         from executorch.exir import to_edge_transform_and_lower
 
         if quantize:
-            _quantize(model)
+            from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis, quantize_
+
+            by_channel = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8, weight_granularity=PerAxis(0))
+            quantize_(model, by_channel)
         program = torch.export.export(model, example_inputs(student.config), dynamic_shapes=({1: length}, {1: length}))
         lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(lowered.buffer)
-
-
-def _quantize(model: PhoneModel) -> None:
-    """Quantise all products of a model in place."""
-    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis, quantize_
-
-    quantize_(model, Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8, weight_granularity=PerAxis(0)))

@@ -60,7 +60,12 @@ class LayerWriter:
             return self._write_modernbert(writer, name, layer, tokens, mask)
         if isinstance(layer, GemmaLayer):
             return self._write_gemma(writer, name, layer, tokens, mask)
-        context = self._write_attention(writer, self.matmuls[f"{name}.attention"], layer.heads, tokens, mask)
+        product = self.matmuls[f"{name}.attention"]
+        if mask.visible is not None and self._may_fuse(product):
+            context = self._write_int8_attention(writer, product, layer.heads, tokens, mask.visible)
+        else:
+            joint = self.matmul_writer.write(writer, tokens, product)
+            context = _write_float_attention(writer, joint, layer.heads, len(product.weight), mask.scores)
         terms = self.matmul_writer.write_terms(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)
         inner = self.matmul_writer.write(writer, attended, self.matmuls[f"{name}.intermediate"])
@@ -121,15 +126,8 @@ class LayerWriter:
         """Tell whether what follows the product of queries, keys and values may be operators of onnxruntime alone."""
         return self.matmul_writer.level(matmul) == "static" and not self.matmul_writer.standard
 
-    def _write_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, mask: Mask) -> str:
-        """Write attention up to the context (N, L, H); one MatMul gives queries, keys and values."""
-        if mask.visible is not None and self._may_fuse(matmul):
-            return self._write_int8_attention(writer, matmul, heads, tokens, mask.visible)
-        joint = self.matmul_writer.write(writer, tokens, matmul)
-        return _write_float_attention(writer, joint, heads, matmul.weight.shape[0], mask.scores)
-
     def _write_int8_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, visible: str) -> str:
-        """Write product and attention as one operator."""
+        """Write the product of queries, keys and values, and attention up to the context (N, L, H), as one operator."""
         width = matmul.weight.shape[0]
         # QAttention scales the scores itself, so the scale that `matmuls` put into the queries is taken out again
         factors = np.ones(3 * width, dtype=np.float32)

@@ -5,13 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xcompress.export import LEAST_NORM, MASKED_SCORE
-from xcompress.modeling.layers import (
-    GemmaLayer,
-    Layer,
-    ModernBertAttention,
-    ModernBertLayer,
-    rotary_angles,
-)
+from xcompress.modeling.attention import token_distances
+from xcompress.modeling.layers import GemmaLayer, Layer, ModernBertAttention, ModernBertLayer, rotary_angles
 from xcompress.modeling.student import Student, StudentConfig
 
 
@@ -161,8 +156,8 @@ class PhoneModel(nn.Module):
         visible = attention_mask.float()
         bias = ((1 - visible) * MASKED_SCORE)[None]
         if self.is_relative:
-            distances = _distances(length) + self.config.max_tokens - 1
-            bias = bias + functional.embedding(distances, self.biases).permute(2, 0, 1)
+            rows = token_distances(length) + self.config.max_tokens - 1
+            bias = bias + functional.embedding(rows, self.biases).permute(2, 0, 1)
         rotary = {layer: self._rotary_inputs(layer, bias, length) for layer in dict.fromkeys(self.config.modernbert)}
         for number in self.order:
             own = rotary[self.config.modernbert[number]] if rotary else (bias,)
@@ -179,7 +174,7 @@ class PhoneModel(nn.Module):
         :param bias: added in all layers, (1, 1, L).
         """
         if layer.window is not None:
-            bias = bias + (_distances(length).abs() > layer.window).float() * MASKED_SCORE
+            bias = bias + (token_distances(length).abs() > layer.window).float() * MASKED_SCORE
         base = self.bases.index(layer.rotary_base)
         cosines, sines = (self.get_buffer(f"{kind}_{base}")[:length] for kind in ("cosines", "sines"))
         return bias, (cosines, sines)
@@ -203,12 +198,6 @@ def example_inputs(config: StudentConfig) -> tuple[Tensor, Tensor]:
     """Return `input_ids` and `attention_mask` to trace a `PhoneModel` with; their 16 tokens stand for any number."""
     tokens = min(16, config.max_tokens)
     return torch.full((1, tokens), config.pad_token_id), torch.ones(1, tokens, dtype=torch.int64)
-
-
-def _distances(length: int) -> Tensor:
-    """Return the distances j - i between keys and queries, (L, L)."""
-    places = torch.arange(length)
-    return places[None, :] - places[:, None]
 
 
 def _split(joint: nn.Linear, *scales: float) -> list[nn.Linear]:

@@ -75,14 +75,18 @@ class RelativeBias(nn.Module):
     def forward(self, length: int) -> Tensor:
         """Return the biases of a sentence of L tokens for query i and key j, (1, heads, L, L)."""
         rows = self.by_distance(length)
-        positions = torch.arange(length, device=rows.device)
-        distances = positions[None, :] - positions[:, None]
-        return rows[distances + length - 1].permute(2, 0, 1)[None]
+        return rows[token_distances(length, rows.device) + length - 1].permute(2, 0, 1)[None]
 
     def by_distance(self, length: int) -> Tensor:
         """Return the biases of the distances j - i = -(L - 1) ... L - 1 between key and query, (2 L - 1, heads)."""
         distances = torch.arange(1 - length, length, device=self.table.weight.device)
         return self.table(distance_buckets(distances, self.table.num_embeddings))  # type: ignore[no-any-return]
+
+
+def token_distances(length: int, device: torch.device | None = None) -> Tensor:
+    """Return the distances j - i between keys and queries, (L, L)."""
+    positions = torch.arange(length, device=device)
+    return positions[None, :] - positions[:, None]
 
 
 def distance_buckets(distances: Tensor, buckets: int) -> Tensor:

@@ -6,6 +6,7 @@ are weights 0 to 15, high nibbles 16 to 31; a weight is (nibble - 8) * d. Everyt
 """
 
 import struct
+from io import SEEK_CUR, BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -21,26 +22,6 @@ MAGIC = b"E5S1"
 BLOCK = 32
 _WEIGHTS_PER_BYTE = 2
 _Q4_BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", BLOCK // 2)])
-
-
-class _Cursor:
-    """Read little-endian values one after the other."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.position = len(MAGIC)
-
-    def read(self, layout: str) -> tuple[int, ...]:
-        values = struct.unpack_from(f"<{layout}", self.data, self.position)
-        self.skip(struct.calcsize(f"<{layout}"))
-        return values
-
-    def text(self, length: int) -> str:
-        self.skip(length)
-        return self.data[self.position - length : self.position].decode()
-
-    def skip(self, length: int) -> None:
-        self.position += length
 
 
 def is_e5s1(path: Path) -> bool:
@@ -62,25 +43,30 @@ def read_e5s1(path: Path) -> tuple[StudentConfig, dict[str, Tensor]]:
 
     :raises InputError: when the file is truncated or damaged.
     """
-    cursor = _Cursor(path.read_bytes())
+    data = path.read_bytes()
+    stream = BytesIO(data)
     try:
-        config = _read_config(cursor)
-        weights = _read_weights(cursor, config)
+        config = _read_config(stream)
+        weights = _read_weights(stream, data, config)
     # OverflowError: it names an offset beyond what Python can index
     except (struct.error, ValueError, KeyError, RuntimeError, OverflowError, InputError) as error:
         raise InputError(f"{path}: damaged E5S1 file ({error}); delete it and fetch it again") from error
     return config, weights
 
 
-def _read_config(cursor: _Cursor) -> StudentConfig:
+def _read_values(stream: BytesIO, layout: str) -> tuple[int, ...]:
+    return struct.unpack(f"<{layout}", stream.read(struct.calcsize(f"<{layout}")))
+
+
+def _read_config(stream: BytesIO) -> StudentConfig:
     """Read the header, and skip the vocabulary and the text behind it."""
-    cursor.skip(4)
-    hidden, layers, heads, intermediate, vocabulary, positions, types = cursor.read("7i")
-    (epsilon,) = cursor.read("f")
-    _, tokens, _, _, padding, _, blob = cursor.read("6iQ")
-    cursor.skip(4 * (tokens + 1) + 4 * tokens + blob)
-    _, blob = cursor.read("iI")
-    cursor.skip(blob)
+    stream.seek(len(MAGIC) + 4)
+    hidden, layers, heads, intermediate, vocabulary, positions, types = _read_values(stream, "7i")
+    (epsilon,) = _read_values(stream, "f")
+    _, tokens, _, _, padding, _, blob = _read_values(stream, "6iQ")
+    stream.seek(4 * (tokens + 1) + 4 * tokens + blob, SEEK_CUR)
+    _, blob = _read_values(stream, "iI")
+    stream.seek(blob, SEEK_CUR)
     return StudentConfig(
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -94,7 +80,7 @@ def _read_config(cursor: _Cursor) -> StudentConfig:
     )
 
 
-def _read_weights(cursor: _Cursor, config: StudentConfig) -> dict[str, Tensor]:
+def _read_weights(stream: BytesIO, data: bytes, config: StudentConfig) -> dict[str, Tensor]:
     """Read the directory of tensors, and each tensor at the offset that it names."""
     e5s1_names, bert_names = (names.by_student_name(config.unit_layers) for names in (E5S1_NAMES, BERT_NAMES))
     bert_name_of = {
@@ -103,15 +89,15 @@ def _read_weights(cursor: _Cursor, config: StudentConfig) -> dict[str, Tensor]:
         for e5s1_name, bert_name in zip(group, bert_names[student_name], strict=True)
     }
     weights, expanded = {}, 0
-    (tensors,) = cursor.read("i")
+    (tensors,) = _read_values(stream, "i")
     for _ in range(tensors):
-        (length,) = cursor.read("H")
-        name = cursor.text(length)
-        _, count, offset, size = cursor.read("BIQQ")
+        (length,) = _read_values(stream, "H")
+        name = stream.read(length).decode()
+        _, count, offset, size = _read_values(stream, "BIQQ")
         expanded += count
-        if expanded > _WEIGHTS_PER_BYTE * len(cursor.data):  # entries may share their bytes
-            raise ValueError(f"its entries hold {expanded:,} weights or more, too many for {len(cursor.data):,} bytes")
-        raw = cursor.data[offset : offset + size]
+        if expanded > _WEIGHTS_PER_BYTE * len(data):  # entries may share their bytes
+            raise ValueError(f"its entries hold {expanded:,} weights or more, too many for {len(data):,} bytes")
+        raw = data[offset : offset + size]
         values = np.frombuffer(raw, "<f4") if size == 4 * count else dequantize_q4(raw)
         if len(values) != count:
             raise ValueError(f"{name} holds {len(values)} weights, its entry says {count}")

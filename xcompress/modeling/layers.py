@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from xcompress.errors import InputError, short_repr
-from xcompress.modeling.attention import BatchPart, attend
+from xcompress.modeling.attention import BatchPart, attend, token_distances
 
 if TYPE_CHECKING:
     from xcompress.modeling.student import StudentConfig
@@ -238,6 +238,5 @@ def _window_mask(visible: Tensor, window: int) -> Tensor:
 
     :param visible: True for tokens, (N, 1, 1, L).
     """
-    positions = torch.arange(visible.shape[-1], device=visible.device)
-    seen = visible & ((positions[:, None] - positions).abs() <= window)
+    seen = visible & (token_distances(visible.shape[-1], visible.device).abs() <= window)
     return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, _UNSEEN)
