@@ -120,14 +120,16 @@ def _encode_blocks(
 def _join(blocks: Sequence[Path], file: Path, count: int) -> str:
     """Join finished blocks into one file, (count, D); return `_hash_sums` of it.
 
-    No file is mapped afterwards: Windows would neither rename nor remove it.
+    They are not written through a map, as a full disk would end the process then. No file is mapped afterwards: Windows
+    would neither rename nor remove it.
     """
-    first = np.load(blocks[0], mmap_mode="r")
-    joined = np.lib.format.open_memmap(file, "w+", first.dtype, (count, first.shape[1]))
-    for number, block in enumerate(blocks):
-        joined[number * BLOCK : (number + 1) * BLOCK] = np.load(block)
-    joined.flush()
-    return _hash_sums(joined)
+    first = np.load(blocks[0])
+    header = np.lib.format.header_data_from_array_1_0(first) | {"shape": (count, first.shape[1])}
+    with file.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
+        for block in blocks:
+            stream.write(np.load(block).data)
+    return _hash_sums(np.load(file, mmap_mode="r"))
 
 
 def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVectors:
