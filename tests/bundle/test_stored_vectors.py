@@ -3,6 +3,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -113,6 +114,25 @@ def test_no_file_is_mapped_when_it_is_renamed_or_removed(
     monkeypatch.setattr(shutil, "rmtree", check(shutil.rmtree))
     encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
     assert tmp_path / "v.npy.partial" in moved
+
+
+@pytest.mark.skipif(not MAPS.is_file(), reason="this system does not list what is mapped")
+def test_nothing_is_written_through_a_map_as_a_full_disk_would_end_the_process(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = np.load
+
+    def checked(file: Path, mmap_mode: Literal["r"], **options: bool) -> np.ndarray:
+        writable = [line for line in MAPS.read_text().splitlines() if " rw-s " in line]
+        assert not [line for line in writable if str(tmp_path) in line]
+        array: np.ndarray = load(file, mmap_mode=mmap_mode, **options)
+        return array
+
+    monkeypatch.setattr(stored_vectors, "BLOCK", 4)
+    monkeypatch.setattr(np, "load", checked)
+    found = encode_to_file(encoder, TEXTS, tmp_path / "v.npy")
+    np.save(tmp_path / "whole.npy", found)
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
 def test_finished_blocks_stay_until_the_file_is_in_place(

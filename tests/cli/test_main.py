@@ -86,6 +86,48 @@ def test_an_unexpected_error_is_one_line_and_exit_code_1(
     assert "unexpected RuntimeError: the bearing is worn; add --debug" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize(
+    ("stop", "code", "printed"),
+    [(KeyboardInterrupt(), 130, "error: interrupted"), (SystemExit(143), 143, "")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_signal_while_a_library_in_cpp_is_imported_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stop: BaseException,
+    code: int,
+    printed: str,
+    is_wrapped: bool,
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        try:
+            raise ImportError("initialization failed") from stop  # as pybind11 does
+        except ImportError as error:
+            if is_wrapped:
+                raise InputError("the engine cannot open it") from error
+            raise
+
+    monkeypatch.setattr("xcompress.recipe.load_recipe", stopped)
+    monkeypatch.setattr(sys, "argv", ["xcompress", "recipe", "show", "recipe.yaml"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, capsys.readouterr().err.strip()) == (code, printed)
+
+
+def test_ctrl_c_while_the_options_are_parsed_prints_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("xcompress.cli.usage.CommandGroup.make_context", stopped)
+    monkeypatch.setattr(sys, "argv", ["xcompress", "models"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, capsys.readouterr().err.strip()) == (130, "error: interrupted")
+
+
 @pytest.mark.usefixtures("little_text")
 def test_a_disk_that_fills_up_during_export_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -121,21 +121,24 @@ def _encode_blocks(
 def _join(blocks: Sequence[Path], file: Path, count: int) -> str:
     """Join finished blocks into one file, (count, D); return `_hash_sums` of it.
 
-    No file is mapped afterwards: Windows would neither rename nor remove it.
+    They are not written through a map, as a full disk would end the process then. No file is mapped afterwards: Windows
+    would neither rename nor remove it.
 
     :raises InputError: naming a block that is damaged, or not as long or as wide as it must be.
     """
     advice = "remove it, then run the command again"
     first = open_npy(blocks[0], _DTYPES, str(blocks[0]), advice)
-    joined = np.lib.format.open_memmap(file, "w+", first.dtype, (count, first.shape[1]))
-    for number, block in enumerate(blocks):
-        place = joined[number * BLOCK : (number + 1) * BLOCK]
-        vectors = open_npy(block, (joined.dtype.name,), str(block), advice)
-        if vectors.shape != place.shape:
-            raise InputError(f"{block}: holds vectors of shape {vectors.shape}, not {place.shape}; {advice}")
-        place[:] = vectors
-    joined.flush()
-    return _hash_sums(joined)
+    width, numbers = first.shape[1], first.dtype
+    header = {"descr": np.lib.format.dtype_to_descr(numbers), "fortran_order": False, "shape": (count, width)}
+    with file.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
+        for number, block in enumerate(blocks):
+            vectors = open_npy(block, (numbers.name,), str(block), advice)
+            shape = min(BLOCK, count - number * BLOCK), width
+            if vectors.shape != shape:
+                raise InputError(f"{block}: holds vectors of shape {vectors.shape}, not {shape}; {advice}")
+            stream.write(vectors.tobytes())
+    return _hash_sums(np.load(file, mmap_mode="r"))
 
 
 def read_vectors(file: Path, encoder: Encoder, texts: Sequence[str]) -> AnyVectors:

@@ -160,7 +160,10 @@ def search(
     ] = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(help="Vectors of the lines, from embed --input FILE --output: no line is encoded again."),
+        typer.Option(
+            help="Vectors of the lines, from embed --input FILE --output: no line is encoded again. With --column, "
+            "give embed a file of that column alone."
+        ),
     ] = None,
     precision: PrecisionName = "auto",
     engine: EngineName = "auto",

@@ -3,6 +3,8 @@
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,15 +44,48 @@ class _Program(CommandGroup):
     Typer would exit without a word, or say that the command was aborted.
     """
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Parse the options in front of a command; typer imports pydantic for that."""
+        with _one_line_at_ctrl_c():
+            return super().make_context(*arguments, **options)
+
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a Context of Click or of its copy in typer
         """Run a command."""
         try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            fail(INTERRUPTED + _advice(ctx.invoked_subcommand))
-            raise typer.Exit(INTERRUPT_CODE) from None
+            with _one_line_at_ctrl_c(ctx):
+                return super().invoke(ctx)
         except EOFError as error:
             raise RuntimeError(f"a file ends early ({first_line(error)})") from error
+
+
+@contextmanager
+def _one_line_at_ctrl_c(ctx: Any = None) -> Iterator[None]:  # noqa: ANN401
+    """Print one line at Ctrl-C and exit; raise the exit at SIGTERM as it is.
+
+    :param ctx: the context of the program, while it runs a command.
+    """
+    try:
+        yield
+    except BaseException as error:
+        stop = _stop_behind(error)
+        if isinstance(stop, KeyboardInterrupt):
+            fail(INTERRUPTED + _advice(ctx and ctx.invoked_subcommand))
+            raise typer.Exit(INTERRUPT_CODE) from None
+        if stop is not None:
+            raise stop from None
+        raise
+
+
+def _stop_behind(error: BaseException | None) -> BaseException | None:
+    """Return Ctrl-C or the exit at SIGTERM; libraries in C++ (pybind11) make an ImportError of it in their import."""
+    if isinstance(error, KeyboardInterrupt):
+        return error
+    while error is not None:
+        cause = error.__cause__
+        if isinstance(error, ImportError) and isinstance(cause, KeyboardInterrupt | SystemExit):
+            return cause
+        error = cause
+    return None
 
 
 class _TorchCommand(TyperCommand):
