@@ -3,6 +3,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
@@ -102,3 +103,14 @@ def test_onnxruntime_reports_nothing_and_leaves_no_file_at_home(empty_home: Path
     with Worker() as worker:
         worker.ask("import", modules=["onnxruntime"])
     assert list(empty_home.iterdir()) == []
+
+
+def test_onnxruntime_prints_nothing_where_no_thread_can_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    create = Mock(side_effect=RuntimeError("pthread_create failed"))
+    monkeypatch.setattr(onnxruntime.InferenceSession, "_create_inference_session", create)
+    save(encoder(), tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"cannot open it \(pthread_create failed\)"):
+        open_session(tmp_path / "model.onnx", {"dimension": 8}, "fp32", "onnxruntime", 1)
+    assert capsys.readouterr().out == ""

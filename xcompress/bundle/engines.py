@@ -239,7 +239,9 @@ def open_on_cpu(graph: Path | bytes, options: onnxruntime.SessionOptions | None 
     """
     options = options or onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(str(graph) if isinstance(graph, Path) else graph, options, providers=[_CPU])
+    source = str(graph) if isinstance(graph, Path) else graph
+    # Its fallback is the CPU again, and prints on standard output: where no thread can start, for example.
+    return onnxruntime.InferenceSession(source, options, providers=[_CPU], enable_fallback=0)
 
 
 def write_optimised(graph: Path, file: Path, entries: Mapping[str, str]) -> None:
