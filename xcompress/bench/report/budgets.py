@@ -1,7 +1,7 @@
 """Check a report against the budgets of a recipe."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path, PurePath
 
@@ -100,21 +100,28 @@ def _check_names(report: Report, budgets: Budgets) -> None:
             refuse_unknown(f"accuracy_drop.{test}.{name}", name, figures)
 
 
-_Verdicts = Iterator[tuple[str, bool, str, str]]
-"""Of each budget: its key below `budgets` in the recipe, whether it is kept, what was measured in words (empty if
-nothing was), and the limit."""
+@dataclass(frozen=True)
+class _Verdict:
+    """A budget held against what was measured."""
+
+    budget: str
+    """Its key below `budgets` in the recipe."""
+    kept: bool
+    measured: str
+    """In words; empty when it was not measured."""
+    limit: str
 
 
 def _broken_of(result: Result, report: Report, budgets: Budgets) -> Iterator[str]:
     """Yield a line for each budget that one subject breaks."""
     verdicts = _judge_bytes(result, budgets), _judge_speed(result, report, budgets), _judge_accuracy(result, budgets)
-    for budget, kept, measured, limit in chain(*verdicts):
-        if not kept:
-            measured = measured or f"not measured ({_why_missing(budget, result, report)})"
-            yield " ".join(f"{result.name}: {budget}: {measured}, {limit}".split())
+    for verdict in chain(*verdicts):
+        if not verdict.kept:
+            measured = verdict.measured or f"not measured ({_why_missing(verdict.budget, result, report)})"
+            yield " ".join(f"{result.name}: {verdict.budget}: {measured}, {verdict.limit}".split())
 
 
-def _judge_bytes(result: Result, budgets: Budgets) -> _Verdicts:
+def _judge_bytes(result: Result, budgets: Budgets) -> Iterator[_Verdict]:
     """Judge size on disk and memory."""
     memory = asdict(result.memory) if result.memory else {}
     limits = {f"memory_mb.{part}": (limit, memory.get(part)) for part, limit in budgets.memory_mb.model_dump().items()}
@@ -123,17 +130,17 @@ def _judge_bytes(result: Result, budgets: Budgets) -> _Verdicts:
         if allowed is not None:
             kept = measured is not None and measured / 1e6 <= allowed
             text = "" if measured is None else f"{measured / 1e6:.2f} MB"
-            yield budget, kept, text, f"at most {allowed:g} MB"
+            yield _Verdict(budget, kept, text, f"at most {allowed:g} MB")
 
 
-def _judge_speed(result: Result, report: Report, budgets: Budgets) -> _Verdicts:
+def _judge_speed(result: Result, report: Report, budgets: Budgets) -> Iterator[_Verdict]:
     """Judge start and latency, as speedups over the reference, which may miss by their noise."""
     base = report.base
 
-    def judge(budget: str, allowed: float, speedup: float | None, noise: float) -> tuple[str, bool, str, str]:
+    def judge(budget: str, allowed: float, speedup: float | None, noise: float) -> _Verdict:
         kept = speedup is not None and speedup >= allowed * (1 - tolerance(noise))
         text = "" if speedup is None else f"{speedup:.2f} times as fast as the reference (noise {noise:.0%})"
-        return budget, kept, text, f"at least {allowed:g} times"
+        return _Verdict(budget, kept, text, f"at least {allowed:g} times")
 
     if budgets.start_speedup is not None:
         speedup = result.start_speedup(base) if result is not base else None
@@ -146,7 +153,7 @@ def _judge_speed(result: Result, report: Report, budgets: Budgets) -> _Verdicts:
         yield judge(f"speedup.{shape}", allowed, latency.speedup if latency else None, noise)
 
 
-def _judge_accuracy(result: Result, budgets: Budgets) -> _Verdicts:
+def _judge_accuracy(result: Result, budgets: Budgets) -> Iterator[_Verdict]:
     """Judge the points lost against the reference, by the value."""
     for test, limits in budgets.accuracy_drop.items():
         accuracy = result.accuracy_on(test)
@@ -155,7 +162,7 @@ def _judge_accuracy(result: Result, budgets: Budgets) -> _Verdicts:
             drop = figure.drop if figure else None
             kept = drop is not None and drop <= allowed  # not a drop that is NaN
             text = f"{drop:.2f} points lost{_interval_text(figure, allowed)}" if figure and drop is not None else ""
-            yield f"accuracy_drop.{test}.{name}", kept, text, f"at most {allowed:g}"
+            yield _Verdict(f"accuracy_drop.{test}.{name}", kept, text, f"at most {allowed:g}")
 
 
 def _why_missing(budget: str, result: Result, report: Report) -> str:

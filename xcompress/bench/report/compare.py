@@ -189,15 +189,15 @@ class _Reports:
 
 @dataclass(frozen=True)
 class _Timing:
-    """A time or a rate, absolute and as speedup over the reference."""
+    """A time or a rate, absolute and as speedup over the reference, each with its noise within the run."""
 
     figure: str
     unit: Unit
     threads: int
     absolute: float
+    noise: float
     speedup: float | None
-    noises: tuple[float, float]
-    """Of the absolute value and of the speedup, within the run."""
+    speedup_noise: float
 
 
 _Outcomes = Iterator[Change | str]
@@ -263,11 +263,11 @@ def _compare_times(new: Result, old: Result, reports: _Reports) -> _Outcomes:
         if not (before := earlier.get(key)):
             continue
         if reports.same_reference and after.speedup is not None and before.speedup is not None:
-            noise = after.noises[1] + before.noises[1] + between_runs(after.threads, ratio=True)
+            noise = after.speedup_noise + before.speedup_noise + between_runs(after.threads, ratio=True)
             if differ(after.speedup, before.speedup, noise):
                 yield _change(new, f"{after.figure}, speedup", "times", after.speedup, before.speedup, less=False)
         elif reports.same_machine:
-            noise = after.noises[0] + before.noises[0] + between_runs(after.threads, ratio=False)
+            noise = after.noise + before.noise + between_runs(after.threads, ratio=False)
             if differ(after.absolute, before.absolute, noise):
                 less = after.unit == "seconds"
                 yield _change(new, after.figure, after.unit, after.absolute, before.absolute, less=less)
@@ -283,15 +283,19 @@ def _timings(result: Result, report: Report) -> dict[tuple[str | int, ...], _Tim
     base, timings = report.base, dict[tuple[str | int, ...], _Timing]()
     if start := result.start:
         noises = start_noise(start), start_noise(start, base.start if base else None)
-        timings["start",] = _Timing("start", "seconds", 1, start.total, result.start_speedup(base), noises)
+        timings["start",] = _Timing(
+            "start", "seconds", 1, start.total, noises[0], result.start_speedup(base), noises[1]
+        )
     for latency in result.latency:
         noises = latency_noise(latency), latency_noise(latency, base.latency_of(latency.call) if base else None)
-        name, threads = call_text(latency), latency.threads
-        timings[latency.call] = _Timing(name, "seconds", threads, latency.p50, latency.speedup, noises)
+        timings[latency.call] = _Timing(
+            call_text(latency), "seconds", latency.threads, latency.p50, noises[0], latency.speedup, noises[1]
+        )
     if rate := result.throughput:
         noises = throughput_noise(rate), throughput_noise(rate, base.throughput if base else None)
-        key = "throughput", rate.sentences, rate.threads
-        timings[key] = _Timing("throughput", "per second", rate.threads, rate.per_second, rate.speedup, noises)
+        timings["throughput", rate.sentences, rate.threads] = _Timing(
+            "throughput", "per second", rate.threads, rate.per_second, noises[0], rate.speedup, noises[1]
+        )
     return timings
 
 
