@@ -338,16 +338,16 @@ def bench_models(
     if listed is not None and not (isinstance(listed, Iterable) and (listed := [*listed])):
         raise InputError(f"bench: models is {models!r}; name one or several, or give None for the newest bundle")
     given = {name: value for name, value in options.items() if value is not None}
-    device, grid, data = given.pop("device", "cpu"), given.pop("grid", ""), given.pop("data", None)
+    device, grid, data = given.pop("device", "cpu"), given.pop("grid", None), given.pop("data", None)
     for name, example in (("languages", ["en", "de"]), ("threads", [1, 2])):
         given[name] = _to_tuple(given.get(name, ()), f"bench: {name}", f"list, such as {example}")
     if not isinstance(device, str):
         raise InputError(f"bench: device is {device!r}; give its name, such as 'cpu'")
-    if not isinstance(grid, str):
+    if not isinstance(grid, str | None):
         raise InputError(f"bench: grid is {grid!r}; give text, such as '1x16,32x32'")
     of_device = {name: given.pop(name, None) for name in ("memory_mb", "slow_down")}
     folder = _to_path(data, "bench: data") if data else None
-    values = given | {"grid": parse_grid(grid) if grid else SHAPES, "data": folder}
+    values = given | {"grid": SHAPES if grid is None else parse_grid(grid), "data": folder}
     return bench(
         [_to_model(model, "models") for model in listed or ()],
         device=device,

@@ -131,6 +131,7 @@ def test_a_model_over_the_memory_ceiling_is_reported_as_failed() -> None:
         (("--device", "mobile", "--memory", "0"), "--memory is 0; give a whole number from 1"),
         (("--margin",), "margin: there are no translations to find"),
         (("--grid", "16"), "--grid: '16' is not a shape"),
+        (("--grid", ""), "--grid: '' is not a shape"),
         (("--threads", "two"), "--threads: 'two' is not a list of thread counts"),
         (("--data", "absent"), "absent"),
         (("--compare", "absent.json"), "absent.json"),
