@@ -146,7 +146,7 @@ def test_cards_show_gains_and_losses(page: str) -> None:
     facts = read(page).texts("dd")
     assert {"3.1× smaller", "155 MB against 487 MB", "3.9× faster", "5.30 ms against 20.9 ms"} <= set(facts)
     start = facts.index("−6.1")
-    assert facts[start + 1] == "71.8 against 78.0, change −6.6 to −5.6 (95\N{NO-BREAK SPACE}%)"
+    assert facts[start + 1] == "71.9 against 78.0, change −6.6 to −5.6 (95\N{NO-BREAK SPACE}%)"
 
 
 def test_the_front_is_named(page: str) -> None:
