@@ -7,7 +7,15 @@ from statistics import fmean
 import pytest
 import torch
 
-from tests.helpers.recipe import FROM_SCRATCH, losses, small_recipe, stages_of, write_labelled, write_monolingual
+from tests.helpers.recipe import (
+    FROM_SCRATCH,
+    losses,
+    small_recipe,
+    stages_of,
+    write_corpus,
+    write_labelled,
+    write_monolingual,
+)
 from tests.helpers.student import make_student
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.corpus.pairs import Pair
@@ -55,7 +63,9 @@ def test_calibrated_similarity_runs_without_a_teacher(tmp_path: Path) -> None:
 def test_a_student_from_scratch_learns_from_translations_alone(tmp_path: Path) -> None:
     objectives = "{unified: 1, alignment: 2, similarity: 2}"
     stage = stages_of(dual=f"objectives: {objectives}, steps: 300, learning_rate: 1.0e-2, dropout: 0.1")
-    run = distill(small_recipe(tmp_path, *FROM_SCRATCH, stage), tmp_path / "run")
+    recipe = small_recipe(tmp_path, *FROM_SCRATCH, stage)
+    write_corpus(tmp_path, ("first", "second"))  # half of it is not enough
+    run = distill(recipe, tmp_path / "run")
     manifest = read_json(run / "manifest.json")
     assert list(manifest["steps"]) == ["corpus", "start", "tokens_translations", "1-dual"] and not manifest["models"]
     assert not (run / "assistant").exists() and not (run / "reference").exists()

@@ -53,11 +53,12 @@ def write_bert(folder: Path, layers: int, seed: int) -> None:
     PreTrainedTokenizerFast(tokenizer_object=make_tokenizer(), **special).save_pretrained(folder)
 
 
-def write_corpus(folder: Path) -> None:
+def write_corpus(folder: Path, sides: tuple[str, ...] = ("first",)) -> None:
     graded = read_folder(GRADED).language_pairs
     for language in LANGUAGES:
-        both = zip(graded["en-en"].first, graded[f"{language}-{language}"].first, strict=True)
-        lines = [f"{english}\t{other}\n" for english, other in both]
+        both = graded["en-en"], graded[f"{language}-{language}"]
+        english, other = ([text for side in sides for text in getattr(pairs, side)] for pairs in both)
+        lines = [f"{left}\t{right}\n" for left, right in zip(english, other, strict=True)]
         (folder / f"en-{language}.tsv").write_text("".join(lines), encoding="utf-8")
 
 
