@@ -609,7 +609,7 @@ def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) 
 
 @pytest.mark.usefixtures("little_text")
 def test_layers_of_a_modernbert_are_distilled_and_exported(recipe_file: Path, tmp_path: Path) -> None:
-    changes = [CONTRAST, f"assistant={{source: {encoder('modernbert')}, pooling: mean}}"]
+    changes = [CONTRAST, f"assistant={{source: {encoder('modernbert')}, pooling: cls}}"]
     recurrent = load_recipe(recipe_file, [*changes, "student={unit_layers: 1, recurrences: 3, bottleneck: 16}"])
     for refuse in (lambda: plan(recurrent, tmp_path / "run"), lambda: distill(recurrent, tmp_path / "run")):
         with pytest.raises(InputError, match="the first layer of a ModernBERT has no norm"):
@@ -619,6 +619,7 @@ def test_layers_of_a_modernbert_are_distilled_and_exported(recipe_file: Path, tm
     assert facts["1-contrast"]["loss"][-1]["step"] == 4
     student = load_finite(finished)
     assert [layer.window for layer in student.config.modernbert] == [None, 64]
+    assert student.config.pooling == "cls"
     assert not torch.equal(
         student.unit[0].output.weight, import_encoder(encoder("modernbert"))[0].unit[2].output.weight
     )

@@ -116,15 +116,20 @@ def test_another_pooling_than_the_models_is_refused_with_both(tmp_path: Path) ->
     part = TeacherSection(source=str(sentence_transformer(tmp_path, "cls")), pooling="mean")
     with pytest.raises(InputError, match=r"teacher\.pooling: is 'mean', but .* declares 'cls'"):
         open_encoder(part, "teacher")
+    student = save_student(tmp_path / "student")
+    with pytest.raises(InputError, match=r"assistant\.pooling: is 'cls', but .*student declares 'mean'"):
+        check_layers(EncoderSection(source=str(student), pooling="cls"), student, "assistant")
 
 
-def test_a_layer_source_must_be_pooled_by_the_mean(tmp_path: Path) -> None:
-    part = EncoderSection(source=str(sentence_transformer(tmp_path, "cls")))
-    with pytest.raises(InputError, match=r"assistant\.source: .* pooled by 'cls', .* must be pooled by 'mean'"):
-        check_layers(part, tmp_path, "assistant")
-    with pytest.raises(InputError, match="pooled by 'cls'"):
-        check_layers(EncoderSection(source=str(bert()), pooling="cls"), bert(), "assistant")
-    check_layers(EncoderSection(source=str(bert())), bert(), "assistant")
+def test_a_layer_source_is_pooled_by_the_mean_or_the_first_token(tmp_path: Path) -> None:
+    for pooling in ("mean", "cls"):
+        folder = sentence_transformer(tmp_path / pooling, pooling)
+        student, tokenizer = import_layers(EncoderSection(source=str(folder)), folder, "assistant")
+        assert student.config.pooling == pooling
+        assert close(encode(student, tokenizer, TEXTS), unit_length(by_hand(TEXTS, pooling)))
+    folder = sentence_transformer(tmp_path / "max", "max")
+    with pytest.raises(InputError, match="pooled by 'max', only mean and cls are supported"):
+        check_layers(EncoderSection(source=str(folder)), folder, "assistant")
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["of transformers", "of sentence-transformers"])
@@ -174,8 +179,8 @@ def test_an_e5s1_file_needs_a_tokenizer_and_is_normalised_as_the_recipe_says(tmp
     assert close(scaled, unit_length(raw))
     with pytest.raises(InputError, match=r"teacher\.tokenizer: not given"):
         open_encoder(TeacherSection(source=part["source"]), "teacher")
-    with pytest.raises(InputError, match="pooled by 'cls'"):
-        open_encoder(TeacherSection(**part, pooling="cls"), "teacher")
+    first = open_encoder(TeacherSection(**part, pooling="cls"), "teacher")(["a b", "c"])
+    assert not close(first, scaled)
 
 
 def test_a_source_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -48,11 +48,6 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> Description |
     if is_student(path) and section.tokenizer:
         raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
     check_pooling(section, path, key)
-    if (pooling := section.pooling or pooling_of(path) or "mean") != "mean":
-        raise InputError(
-            f"{key}.source: {section.source} is pooled by {pooling!r}, and a layer source must be pooled by 'mean'; "
-            "choose another encoder, or use this one as the teacher"
-        )
     if path.is_file():
         return None
     described = None if is_student(path) else describe(path, prefix=section.prefix, pooling=section.pooling)
@@ -64,7 +59,6 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> Description |
         "relative attention biases": config.relative_buckets,
         "layers of Gemma": config.gemma,
         "dense modules or a truncate_dim": config.head_activation or (described and config.head_size),
-        "no mean as its pooling": config.pooling != "mean",
     }
     features = [name for name, is_present in unsupported.items() if is_present]
     if features:
@@ -80,8 +74,8 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
     """Open a layer source (an E5S1 file, or the folder of a student or a BERT-family encoder) as a `Student`.
 
     :param path: local path of the encoder, as returned by `locate`.
-    :raises InputError: when it is none of these, has another pooling than the mean, has features that a trained
-        student lacks, or the recipe does not fit it.
+    :raises InputError: when it is none of these, is pooled neither by the mean nor by the first token, has features
+        that a trained student lacks, or the recipe does not fit it.
     """
     check_layers(section, path, key)
     tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
@@ -106,7 +100,7 @@ def check_pooling(section: EncoderSection, path: Path, key: str) -> None:
 
     :raises InputError: when they differ, or neither is there for a cross-encoder or another classifier.
     """
-    of_model = pooling_of(path)
+    of_model = read_config(path).pooling if is_student(path) else pooling_of(path)
     if not section.pooling and not of_model and (name := classifier_of(path)):
         raise InputError(
             f"{key}.source: {section.source} is a {name}, a cross-encoder or another classifier, which gives grades "
