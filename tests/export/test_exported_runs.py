@@ -184,10 +184,10 @@ def test_a_failed_gate_keeps_the_bundle_that_was_there(
 
 
 def test_a_graph_that_no_file_holds_is_noticed_before_the_work(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xcompress.export.graph._MAX_BYTES", 10_000)
+    monkeypatch.setattr("xcompress.export.graph.MOST_BYTES", 10_000)
     monkeypatch.setattr(exporter, "make_reference", lambda *_: pytest.fail("encoded with PyTorch"))
-    with pytest.raises(InputError, match=r"an ONNX file holds at most .*; trim the vocabulary \(--languages de,en\)"):
-        export(run)
+    with pytest.raises(InputError, match=r"own format holds at most .*; trim the vocabulary \(--languages de,en\), or"):
+        export(run, options=ExportConfig(target="mobile"))
 
 
 def test_bounds_decide(run: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.helpers.e5s1 import small_e5s1_weights, write_e5s1
-from tests.helpers.export import CALIBRATED, TEXT, kinds, manifest_of
+from tests.helpers.export import CALIBRATED, LITTLE, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
@@ -20,11 +20,12 @@ from xcompress.bench.workers.multiply_adds import bundle_multiply_adds
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
+from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import GRAPHS
 from xcompress.bundle.released import released_folder
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
-from xcompress.export import accuracy, exporter
+from xcompress.export import accuracy, exporter, graph
 from xcompress.export.config import ExportConfig, Precision
 from xcompress.export.exporter import export
 from xcompress.export.graph import OUTPUTS, Recurrence
@@ -124,6 +125,27 @@ def test_every_precision_becomes_a_bundle_that_opens(precision: str, external: b
         assert stored < (made / f"{own}_data").stat().st_size
     check_close(made)
     check_close(made, precision="fp32")
+
+
+@pytest.mark.parametrize("target", ["cpu", "openvino"])
+def test_a_float32_graph_too_large_for_one_file_has_its_weights_beside_it(
+    target: str, small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(graph, "MOST_BYTES", LITTLE)
+    made = export(small, options=ExportConfig(target=target))
+    split = {"model.onnx", "model.onnx_data"} if target == "cpu" else set()
+    assert {file.name for file in (made / "onnx").iterdir()} == {"model_quantized.onnx", *split}
+    assert capsys.readouterr().err.count("so the weights are in onnx/model.onnx_data") == bool(split)
+    check_bundle(made, manifest_of(made), everything=True)
+    for precision in manifest_of(made)["graphs"]:
+        check_close(made, precision=precision)
+
+
+def test_precision_auto_takes_graphs_too_large_for_one_file(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "MOST_BYTES", 1000)
+    made = export(small, options=ExportConfig(precision="auto", gate=GATE))
+    assert external_locations(made / GRAPHS["int8"]) == {"model_quantized.onnx_data"}
+    check_close(made)
 
 
 def test_smaller_precisions_take_fewer_bytes(small: Path) -> None:

@@ -1,5 +1,6 @@
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,18 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.helpers.export import BASIC, CALIBRATED, batch, kinds, kinds_as_run, opened, ran, ranges_of, torch_vectors
+from tests.helpers.export import (
+    BASIC,
+    CALIBRATED,
+    LITTLE,
+    batch,
+    kinds,
+    kinds_as_run,
+    opened,
+    ran,
+    ranges_of,
+    torch_vectors,
+)
 from tests.helpers.student import CONFIG, GEMMA, MODERNBERT, make_student, make_tokenizer
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
@@ -19,11 +31,13 @@ from xcompress.bundle.manifest import GRAPHS
 from xcompress.errors import InputError
 from xcompress.export import graph
 from xcompress.export.calibrate import calibrate
+from xcompress.export.config import ExportConfig
 from xcompress.export.graph import (
     GraphOptions,
     Recurrence,
     TableKind,
     build,
+    check_size,
     decide_folding,
     options_for,
     write_graph,
@@ -287,16 +301,62 @@ def test_a_sentence_does_not_depend_on_its_batch(precision: str) -> None:
         np.testing.assert_allclose(alone[0][0], among[row], atol=1e-5)
 
 
-def test_a_graph_too_large_for_one_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    student = make_student()
-    bytes_needed = 4 * sum(weight.numel() for weight in student.parameters())
-    monkeypatch.setattr(graph, "_MAX_BYTES", bytes_needed)
-    build(student)
-    with pytest.raises(InputError, match="an ONNX file holds at most"):
-        build(student, GraphOptions(fold=True))
-    monkeypatch.setattr(graph, "_MAX_BYTES", bytes_needed - 1)
+@pytest.mark.parametrize(("precision", "splits"), [("fp32", True), ("fp16", False), ("int8", False), ("int4", False)])
+def test_a_graph_too_large_for_one_file_has_its_weights_beside_it(
+    precision: str, splits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "MOST_BYTES", LITTLE)
+    file, feeds = tmp_path / "onnx" / "model.onnx", batch(3, 9)
+    form = options_for(precision, "loop", False, ranges_of())
+    assert write_graph(make_student(), form, file, external=False) == splits
+    assert external_locations(file) == ({"model.onnx_data"} if splits else set())
+    found = open_on_cpu(file).run(None, feeds)
+    for left, right in zip(found, ran(small(precision, "loop"), feeds), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (ExportConfig(precision="fp32"), ""),
+        (ExportConfig(precision="fp32", target="openvino"), ""),
+        (ExportConfig(precision="fp32", target="mobile", ort=False), ""),
+        (ExportConfig(target="mobile"), ""),
+        (ExportConfig(precision="int4", ort=True), ""),
+        (ExportConfig(precision="fp16", target="wasm"), ""),
+        (ExportConfig(target="litert"), ""),
+        (ExportConfig(precision="fp32", target="mobile"), "in fp32, onnxruntime's own format holds at most"),
+        (ExportConfig(precision="fp16", target="mobile"), r"use --precision int8, .* or leave .* out \(--no-ort\)"),
+        (ExportConfig(precision="fp32", target="wasm"), "a browser loads at most .* or choose another --target"),
+        (ExportConfig(precision="fp32", target="litert"), "LiteRT's format holds at most"),
+    ],
+)
+def test_only_where_weights_cannot_lie_beside_the_graph_it_may_be_too_large(
+    config: ExportConfig, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "MOST_BYTES", LITTLE)
+    with pytest.raises(InputError, match=problem) if problem else nullcontext():
+        check_size(make_student(), config, fold=False)
+    monkeypatch.setattr(graph, "MOST_BYTES", 1.5 * LITTLE)
+    check_size(make_student(), config, fold=False)
+
+
+def test_a_folded_bottleneck_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "MOST_BYTES", 4 * sum(weight.numel() for weight in make_student().parameters()))
+    check_size(make_student(), ExportConfig(precision="fp32", target="mobile"), fold=False)
     with pytest.raises(InputError, match="trim the vocabulary"):
-        build(student)
+        check_size(make_student(), ExportConfig(precision="fp32", target="mobile"), fold=True)
+
+
+def test_weights_beside_the_graph_are_read_by_all_who_read_the_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the current folder has: here, a bundle's own folder of graphs."""
+    file = tmp_path / "onnx" / "model.onnx"
+    for _ in range(2):
+        write_graph(make_student(), GraphOptions(), file, external=True)
+        monkeypatch.chdir(file.parent)
+    assert file.stat().st_mode == file.with_name("model.onnx_data").stat().st_mode
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -1,3 +1,5 @@
+import weakref
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -19,6 +21,14 @@ def test_a_constant_is_stored_once_whoever_uses_it() -> None:
     model = writer.model([], [])
     assert [tensor.name for tensor in model.graph.initializer] == ["weight"]
     assert not inner.body([], []).initializer
+
+
+def test_a_writer_with_its_constants_goes_as_soon_as_nobody_has_it() -> None:
+    writer = Writer()
+    left = weakref.ref(writer)
+    Writer(writer).constant("weight", np.ones(3, dtype=np.float32))
+    del writer
+    assert left() is None
 
 
 def test_numbers_are_one_constant_for_each_value_and_never_another_one() -> None:

@@ -7,6 +7,8 @@ search raises the level of single products (see `matmul`) until the gate and the
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -15,7 +17,7 @@ from xcompress import console
 from xcompress.bundle.engines import Session, open_on_cpu
 from xcompress.corpus.graded import builtin, score
 from xcompress.errors import GateError
-from xcompress.export.graph import GraphOptions, build
+from xcompress.export.graph import GraphOptions, write_graph
 from xcompress.export.matmul import Level, matmuls
 from xcompress.export.prepare import Prepared
 from xcompress.export.text import language_codes, real_sentences, take_evenly
@@ -308,7 +310,7 @@ def _worst(regressions: Sequence[Regression]) -> Regression | None:
 
 @dataclass(frozen=True)
 class GraphEncoder:
-    """An opened graph in memory; maps texts to vectors (n, D)."""
+    """An opened graph; maps texts to vectors (n, D)."""
 
     prepared: Prepared
     session: Session
@@ -322,7 +324,7 @@ class GraphEncoder:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A student with options for its graph, which is built in memory when needed."""
+    """A student with options for its graph, which is built when needed."""
 
     prepared: Prepared
     options: GraphOptions
@@ -338,9 +340,11 @@ class Candidate:
         }
 
     def open(self) -> GraphEncoder:
-        """Build the graph and open it for encoding."""
-        graph = build(self.prepared.student, self.options)
-        return GraphEncoder(self.prepared, open_on_cpu(graph.SerializeToString()))
+        """Build the graph and open it for encoding, from a file: in memory there would be several copies of it."""
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows keeps files that are mapped
+            file = Path(folder) / "model.onnx"
+            write_graph(self.prepared.student, self.options, file, external=False)
+            return GraphEncoder(self.prepared, open_on_cpu(file))
 
     def costs(self) -> list[Cost]:
         """Measure the cost of each product."""

@@ -84,7 +84,7 @@ class ExportConfig:
     center: bool = False
     """Map the vectors so that sentences with nothing in common have cosines near 0."""
     external_data: bool = False
-    """Store the weights in a file beside the graph, which runtimes map into memory."""
+    """Store the weights in a file beside the graph, which runtimes map into memory. Over 2 GB are there in any case."""
     ort: bool | None = None
     """Also write onnxruntime's own format; None: the target decides. That format stores weights as they are computed,
     so 4 bits become 8: no target asks for it with precision int4."""

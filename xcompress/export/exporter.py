@@ -10,7 +10,7 @@ from typing import Any
 
 import xcompress
 from xcompress import console
-from xcompress.bundle.engines import OpenVinoSession, Session
+from xcompress.bundle.engines import OpenVinoSession, Session, open_on_cpu
 from xcompress.bundle.manifest import COREML_NOT_RUN, FLOAT, GRAPHS
 from xcompress.bundle.phone_runtimes import open_phone_session
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, beyond_sentencepiece, write_sentencepiece
@@ -20,7 +20,15 @@ from xcompress.export.config import ExportConfig
 from xcompress.export.coreml import write_coreml
 from xcompress.export.executorch import write_executorch
 from xcompress.export.folder import announce, check_replaceable, is_current, write_bundle
-from xcompress.export.graph import check_size, decide_folding, options_for, write_graph, write_openvino, write_ort
+from xcompress.export.graph import (
+    MOST_BYTES,
+    check_size,
+    decide_folding,
+    options_for,
+    write_graph,
+    write_openvino,
+    write_ort,
+)
 from xcompress.export.litert import write_litert
 from xcompress.export.ml_program import MlProgram
 from xcompress.export.phone import PhoneModel
@@ -38,7 +46,7 @@ from xcompress.export.verify import (
     verify_quantized,
     verify_sample,
 )
-from xcompress.files import hash_of, prepare_target, sha256_of, size_of, whole_folder
+from xcompress.files import hash_of, megabytes, prepare_target, sha256_of, size_of, whole_folder
 from xcompress.machine import installed_versions
 from xcompress.modeling.student import check_recurrences, encode, token_ids
 from xcompress.packages import require_package
@@ -119,7 +127,7 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
     prepared = prepare(original, original_tokenizer, config, partial(read_calibration_text, FITTED), prompts)
     student, recurrence = prepared.student, config.settings().recurrence
     fold, why = decide_folding(student.config, config.bottleneck)
-    check_size(student, fold=fold)
+    check_size(student, config, fold=fold)
     text = verification_text(source, languages, config.text)
     with console.bar("encoded with PyTorch", sum(map(len, text.values()))) as ticker:
         reference = make_reference(student, prepared.tokenizer, text, ticker.advance)
@@ -147,7 +155,7 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
         manifest["bottleneck"] = {"width": student.config.bottleneck, "form": form, "why": why}
 
     # what the options cost that change the student itself, before any precision is blamed for it
-    scores_of_fp32 = job.check_student_changes(candidate)
+    scores_of_fp32 = job.check_student_changes()
 
     # the smaller graph
     if job.precision != "fp32":
@@ -162,7 +170,7 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
     if job.precision == "fp32" and scores_of_fp32 is not None:
         after = scores_of_fp32
     else:
-        after = graded_scores(candidate.open(), languages)
+        after = job.graded_scores(job.precision)
     # the products that cost most are named; in float none has a cost
     job.check_gate(after, tuple if job.precision in FLOAT else candidate.costs)
     manifest["graded"] = {"before": before, "after": after}
@@ -248,9 +256,13 @@ class _Job:
         :returns: the measurements of the file to open.
         """
         file = self.folder / GRAPHS[precision]
-        write_graph(self.prepared.student, candidate.options, file, external=self.config.external_data)
+        settings, external = self.config.settings(), self.config.external_data
+        is_split = write_graph(self.prepared.student, candidate.options, file, external=external)
+        if is_split and not external and (settings.float32 or precision == self.precision):
+            beside = f"{GRAPHS[precision]}_data"
+            console.say(f"{precision}: one file holds at most {megabytes(MOST_BYTES)}, so the weights are in {beside}")
         measured = self._verify(file, precision, f"{precision} checked")
-        if self.config.settings().ort and precision == self.precision:
+        if settings.ort and precision == self.precision:
             measured = self._verify(write_ort(file), precision, f"{precision} checked in ORT format")
         return measured
 
@@ -261,7 +273,12 @@ class _Job:
                 return verify_fp32(graph, self.reference, self.bounds, ticker.advance)
             return verify_quantized(graph, self.reference, self.bounds, ticker.advance, self.advice)
 
-    def check_student_changes(self, candidate: Candidate) -> dict[str, float] | None:
+    def graded_scores(self, precision: str) -> dict[str, float]:
+        """Score a graph that was written on the graded pairs."""
+        session = open_on_cpu(self.folder / GRAPHS[precision])
+        return graded_scores(GraphEncoder(self.prepared, session), self.languages)
+
+    def check_student_changes(self) -> dict[str, float] | None:
         """Refuse an export whose float32 graph loses more than the gate allows, as options change the student itself.
 
         :returns: scores of the float32 graph on the graded pairs; None where no option changes the student, or there is
@@ -274,7 +291,7 @@ class _Job:
             return None
         if not (options := self.config.student_changes()):
             return None
-        after = graded_scores(candidate.open(), self.languages)
+        after = self.graded_scores("fp32")
         advice = f"float32 loses this already; change {', '.join(options)}, or use a larger --gate"
         check_gate(self.before, after, self.gate, advice=advice)
         return after

@@ -1,5 +1,6 @@
 """Build the ONNX graph of a student, and write it to files."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,13 +11,14 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from onnx.external_data_helper import set_external_data
 from torch import nn
 
 from xcompress.bundle.engines import write_optimised
-from xcompress.bundle.manifest import OUTPUT
+from xcompress.bundle.manifest import FLOAT, OUTPUT
 from xcompress.errors import InputError
 from xcompress.export import LEAST_NORM, MASKED_SCORE
-from xcompress.export.config import Bottleneck, Operators, Recurrence, Table
+from xcompress.export.config import Bottleneck, ExportConfig, Operators, Recurrence, Table
 from xcompress.export.int4 import Floats, pack_int4, quantize_rows
 from xcompress.export.layers import LayerWriter, Mask, write_norm, write_rms_norm, write_rotary
 from xcompress.export.matmul import Level, MatMulWriter, Range, floats, matmuls
@@ -28,8 +30,8 @@ from xcompress.modeling.student import Student, StudentConfig
 INPUTS = ("input_ids", "attention_mask")
 OUTPUTS = ("token_embeddings", OUTPUT, "last_hidden_state")
 """The third is the first again: some loaders look up the token vectors by that name."""
-_MAX_BYTES = 2_000_000_000
-"""A protobuf message holds at most 2 GiB."""
+MOST_BYTES = 2_000_000_000
+"""A protobuf message holds at most 2 GiB, and so does a flatbuffer."""
 _EXTERNAL_BYTES = 1024
 """With external data, smaller weights stay in the graph."""
 _FOLD_BYTES = 1_000_000
@@ -91,24 +93,35 @@ def decide_folding(config: StudentConfig, bottleneck: Bottleneck) -> tuple[bool,
     return added < _FOLD_BYTES, cost
 
 
-def write_graph(student: Student, options: GraphOptions, file: Path, *, external: bool) -> None:
+def write_graph(student: Student, options: GraphOptions, file: Path, *, external: bool) -> bool:
     """Write a student's graph to a file.
 
-    :param external: store the weights in a file beside the graph, which runtimes map into memory.
+    :param external: store the weights in a file beside the graph, which runtimes map into memory. This is done in any
+        case where one file cannot hold them.
+    :returns: whether it was done.
     """
     file.parent.mkdir(exist_ok=True)
     model = build(student, options)
-    if not external:
-        onnx.save(model, file)
-        return
-    onnx.save(
-        model,
-        file,
-        save_as_external_data=True,
-        all_tensors_to_one_file=True,
-        location=f"{file.name}_data",
-        size_threshold=_EXTERNAL_BYTES,
-    )
+    weights = model.graph.initializer
+    sizes = (math.prod(weight.dims) * helper.tensor_dtype_to_np_dtype(weight.data_type).itemsize for weight in weights)
+    external = external or sum(sizes) > MOST_BYTES
+    if external:
+        _move_weights(model, file.with_name(f"{file.name}_data"))
+    onnx.save(model, file)
+    return external
+
+
+def _move_weights(model: onnx.ModelProto, file: Path) -> None:
+    """Move all but the small weights of a graph to a file.
+
+    onnx would let no other user read the file, and refuses a name that a file in the current folder has.
+    """
+    with file.open("wb") as data:
+        for weight in model.graph.initializer:
+            if len(content := weight.raw_data) >= _EXTERNAL_BYTES:
+                set_external_data(weight, file.name, data.tell(), len(content))
+                weight.ClearField("raw_data")
+                data.write(content)
 
 
 def write_ort(graph: Path) -> Path:
@@ -138,28 +151,38 @@ def build(student: Student, options: GraphOptions | None = None) -> onnx.ModelPr
     """Build a student's graph, for any batch size and length.
 
     :returns: inputs `INPUTS` (N, L) int64, outputs `OUTPUTS` (N, L, D), (N, D), (N, L, D) float32. Where the head has
-        an activation, the token vectors are the head's inputs, (N, L, H).
-    :raises InputError: when the graph would exceed the size limit of a file.
+        an activation, the token vectors are the head's inputs, (N, L, H). It may be larger than one file can be.
     """
-    options = options or GraphOptions()
-    check_size(student, fold=options.fold)
-    return _GraphBuilder(student, options).build()
+    return _GraphBuilder(student, options or GraphOptions()).build()
 
 
-def check_size(student: Student, *, fold: bool) -> None:
-    """Check that the float32 graph fits into a file.
+def check_size(student: Student, config: ExportConfig, *, fold: bool) -> None:
+    """Check that the graph fits where weights cannot lie in a file beside it.
 
     :param fold: whether the bottleneck is folded.
     :raises InputError: when it does not.
     """
-    config = student.config
-    numbers = sum(weight.numel() for weight in student.parameters())
-    if fold and config.bottleneck:
-        numbers += config.vocab_size * (config.hidden_size - config.bottleneck)
-    if 4 * numbers > _MAX_BYTES:
+    settings = config.settings()
+    if settings.ort:
+        holder, advice = "onnxruntime's own format holds", "leave that format out (--no-ort)"
+    elif settings.runtime == "litert":
+        holder, advice = "LiteRT's format holds", "choose another --target"
+    elif config.target == "wasm":
+        holder, advice = "a browser loads", "choose another --target"
+    else:
+        return
+    table, others = student.embeddings.word.weight.numel(), sum(weight.numel() for weight in student.parameters())
+    others -= table
+    if fold:
+        table = student.config.vocab_size * student.config.hidden_size
+    # onnxruntime's own format stores weights as they are computed: products of fp16 in float32, and 4 bits in int8
+    sizes = {"fp32": 4 * (table + others), "fp16": 2 * table + (4 if settings.ort else 2) * others}
+    size = sizes.get(config.precision, table + others)
+    if size > MOST_BYTES:
+        smaller = "use --precision int8, " if config.precision in FLOAT else ""
         raise InputError(
-            f"export: the float32 graph would take {4 * numbers / 1e9:.1f} GB, an ONNX file holds at most "
-            f"{_MAX_BYTES / 1e9:.1f}; trim the vocabulary (--languages de,en), or give the student a bottleneck"
+            f"export: the graph would take {size / 1e9:.1f} GB in {config.precision}, {holder} at most "
+            f"{MOST_BYTES / 1e9:.1f}; {smaller}trim the vocabulary (--languages de,en), or {advice}"
         )
 
 

@@ -23,14 +23,20 @@ class Writer:
     """Collects the nodes and constants of a graph; values are known by name.
 
     The body of a Loop gets its own writer, made from the outer one: it sees the outer values and stores its constants
-    there.
+    there. They go straight into the model, and no cycle of references holds it: they may take gigabytes.
     """
 
     def __init__(self, outer: "Writer | None" = None) -> None:
         self.nodes: list[onnx.NodeProto] = []
-        self.root: Writer = outer.root if outer else self
-        self._constants: dict[str, onnx.TensorProto] = {}
+        self._outer = outer
+        self._model = onnx.ModelProto(ir_version=_IR_VERSION, producer_name="xcompress")
+        self._constants: set[str] = set()
         self._name_counts: Counter[str] = Counter()
+
+    @property
+    def root(self) -> "Writer":
+        """The outermost writer."""
+        return self._outer.root if self._outer else self
 
     def node(self, kind: str, *inputs: str, name: str | None = None, domain: str = "", **attributes: Attribute) -> str:
         """Add a node with one output.
@@ -56,7 +62,8 @@ class Writer:
     def constant(self, name: str, value: NDArray[Any] | np.generic) -> str:
         """Store a constant, unless one with this name is stored; return its name."""
         if not self.has(name):
-            self.root._constants[name] = numpy_helper.from_array(np.asarray(value), name)
+            self.root._constants.add(name)
+            self.root._model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def half_constant(self, name: str, value: NDArray[np.float16]) -> str:
@@ -83,10 +90,12 @@ class Writer:
 
     def model(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
         """Make the model from all nodes and constants; import only the domains in use."""
-        graph = helper.make_graph(self.nodes, "xcompress", inputs, outputs, list(self._constants.values()))
+        graph = self._model.graph
+        graph.MergeFrom(helper.make_graph(self.nodes, "xcompress", inputs, outputs))
         domains = {node.domain for node in all_nodes(graph)} | {""}
         opsets = [helper.make_opsetid(domain, 1 if domain else OPSET) for domain in sorted(domains)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="xcompress")
+        self._model.opset_import.extend(opsets)
+        return self._model
 
     def body(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.GraphProto:
         """Make the body of a Loop from the nodes; constants stay with the outermost writer."""
