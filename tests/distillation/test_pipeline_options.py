@@ -90,8 +90,9 @@ def test_vectors_of_a_python_function_are_reduced_to_the_encoders_width_where_no
 def test_one_vector_of_the_teacher_shows_a_wrong_width(
     change: str, says: str, bag_of_words: str, recipe_file: Path, tmp_path: Path
 ) -> None:
+    recipe = load_recipe(recipe_file, [CONTRAST, f"teacher={{source: {bag_of_words}}}", change])
     with pytest.raises(InputError, match=says):
-        run(recipe_file, tmp_path, CONTRAST, f"teacher={{source: {bag_of_words}}}", change)
+        distill(recipe, tmp_path / "run")
     (file,) = tmp_path.glob("run/vectors/*/vectors.npy")
     assert len(np.load(file)) == 1
 
@@ -501,9 +502,9 @@ def test_a_dry_run_writes_nothing(recipe_file: Path, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_after_the_run_knows_its_pairs_and_its_stages(recipe_file: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(recipe_file)
-    finished = distill(recipe, tmp_path / "run")
-    planned = plan(recipe, finished)
+    stages = stages_of(first="objectives: {assistant: 1}, steps: 1", second="objectives: {contrast: 1}, steps: 1")
+    finished, _ = run(recipe_file, tmp_path, stages)
+    planned = plan(load_recipe(recipe_file, [stages]), finished)
     assert sum(planned.pairs.values()) > 0 and all(stage.finished for stage in planned.stages)
     sizes = Student.load(finished / "student")[0].sizes()
     assert planned.stages[-1].parameters == sum(sizes.values())
