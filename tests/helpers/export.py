@@ -31,7 +31,7 @@ BASIC = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
 def use_little_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrate, verify and grade exports on a handful of sentences, and verify them on small batches.
 
-    The languages are those of `TEXT`: all 36 pairs of languages would take half of the time of an export.
+    The languages are those of `TEXT`: all 36 pairs of languages would take a quarter of the time of an export.
     """
     monkeypatch.setattr("xcompress.export.verify.SHAPES", ((1, 1), (1, 7), (8, 33)))
     monkeypatch.setattr("xcompress.export.verify.MIXED_ROWS", 4)
