@@ -33,7 +33,7 @@ def little_bench(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> xcompress.Run:
     folder = tmp_path_factory.mktemp("api")
-    return xcompress.distill(write_recipe(folder), run=folder / "run", student={"bottleneck": 8})
+    return xcompress.distill(write_recipe(folder, "contrast"), run=folder / "run", student={"bottleneck": 8})
 
 
 @pytest.mark.usefixtures("little_text")
@@ -231,7 +231,7 @@ def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "sets" / "STS.en-de.txt").write_text(
         "rain\tder Regen\t5\nthe train\tdie Suppe\t0\na boat\tein Boot\t4\n"
     )
-    recipe = write_recipe(tmp_path / "recipe")
+    recipe = write_recipe(tmp_path / "recipe", "contrast")
     small = distil.replace('"minilm_ru3"', repr(str(recipe))).replace('"bottleneck": 256', '"bottleneck": 8')
     small = small.replace('"int4"', '"fp32"')  # 4 bits are too few for random weights
     small = small.replace('quick=True, grid="1x16"', 'data="sets/", quick=True, grid="1x8"')

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.helpers.bench import measure_little
 from tests.helpers.foreign import save_pipeline
-from tests.helpers.student import GEMMA, MODERNBERT, bundle, make_student, make_tokenizer, save_student
+from tests.helpers.student import GEMMA, MODERNBERT, bundle, copy_int8_graph, make_student, make_tokenizer, save_student
 from xcompress.api import export_model
 from xcompress.bench import run
 from xcompress.bench.devices.device import Device
@@ -170,9 +170,9 @@ def test_shapes_longer_than_the_texts_of_a_bundle_are_left_out() -> None:
 
 def test_shapes_longer_than_the_positions_of_an_encoder_are_left_out() -> None:
     save_student(Path("short"), max_position_embeddings=22, max_tokens=18)
-    shutil.copytree(bundle(), "loose")
-    report = bench(Path("loose"), reference="./short", config=replace(SHORT, grid=(Shape(1, 16), Shape(1, 32))))
-    assert [(one.failed, len(one.latency)) for one in report.results] == [(None, 1), (None, 2), (None, 2)]
+    loose = copy_int8_graph(Path("loose"))
+    report = bench(loose, reference="./short", config=replace(SHORT, grid=(Shape(1, 16), Shape(1, 32))))
+    assert [(one.failed, len(one.latency)) for one in report.results] == [(None, 1), (None, 2)]
     assert "short, PyTorch: not timed at 1x32: it takes 20 tokens of a text" in report.notes
 
 
@@ -194,11 +194,11 @@ def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:
 
 
 def test_a_reference_that_cannot_load_leaves_the_others() -> None:
-    shutil.copytree(bundle(), "loose")
-    report = bench(Path("loose"), reference="python:no_such_module:encode", config=SHORT)
-    assert [bool(one.failed) for one in report.results] == [True, False, False]
+    loose = copy_int8_graph(Path("loose"))
+    report = bench(loose, reference="python:no_such_module:encode", config=SHORT)
+    assert [bool(one.failed) for one in report.results] == [True, False]
     assert "no_such_module" in str(report.results[0].failed)
-    report = bench(Path("loose"), reference="./absent", config=SHORT)
+    report = bench(loose, reference="./absent", config=SHORT)
     assert "absent: no such folder" in str(report.results[0].failed)
     assert report.reference is None
 
@@ -249,11 +249,11 @@ def test_the_graph_that_a_bundle_opens_is_measured_where_its_manifest_names_a_mi
 
 
 def test_vectors_that_are_not_finite_fail_one_subject_alone() -> None:
-    shutil.copytree(bundle(), "loose")
+    loose = copy_int8_graph(Path("loose"))
     weights = save_student(Path("diverged")) / "model.safetensors"
     save_file({name: tensor.fill_(3e38) for name, tensor in load_file(weights).items()}, weights)  # sums are infinite
-    report = bench(Path("loose"), reference="./diverged", config=SHORT)
-    assert [bool(one.failed) for one in report.results] == [True, False, False]
+    report = bench(loose, reference="./diverged", config=SHORT)
+    assert [bool(one.failed) for one in report.results] == [True, False]
     assert "hold NaN or infinity; the model cannot be scored" in str(report.results[0].failed)
 
 
@@ -265,18 +265,18 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_work(monkeypatch:
 
 
 def test_any_python_code_is_a_reference() -> None:
-    shutil.copytree(bundle(), "loose")
+    loose = copy_int8_graph(Path("loose"))
     Path("lengths.py").write_text(
         "import numpy as np\ndef encode(texts):\n    return np.array([[len(t), 1.0, t.count('e')] for t in texts])\n",
         encoding="utf-8",
     )
-    report = bench(Path("loose"), reference="python:lengths:encode", config=SHORT)
-    reference, *others = report.results
+    report = bench(loose, reference="python:lengths:encode", config=SHORT)
+    reference, other = report.results
     assert (reference.kind, reference.failed, reference.latency) == ("python", None, ())
     assert reference.memory and reference.memory.busy_peak is None, "it ran no shape"
     assert reference.throughput and reference.throughput.tokens is None
-    assert all(one.throughput and one.throughput.speedup for one in others)
-    assert all(one.accuracy[0].figures["en-en"].drop is not None for one in others)
+    assert other.throughput and other.throughput.speedup
+    assert other.accuracy[0].figures["en-en"].drop is not None
 
 
 def test_impossible_benches_are_refused() -> None:

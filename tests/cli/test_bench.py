@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 from tests.helpers import ROOT
 from tests.helpers.bench import measure_little
 from tests.helpers.report import leave_out_dark_pictures
-from tests.helpers.student import bundle
+from tests.helpers.student import bundle, copy_int8_graph
 from xcompress.cli.main import app
 from xcompress.errors import GateError, InputError
 
@@ -19,7 +19,13 @@ FAST = ("--quick", "--grid", "1x8", "--threads", "1")
 def hasty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     measure_little(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(bundle(), "loose")
+    copy_int8_graph(Path("loose"))
+
+
+@pytest.fixture
+def both_graphs() -> None:
+    """The bundle with its float32 graph."""
+    shutil.copytree(bundle(), "loose", dirs_exist_ok=True)
 
 
 def bench(*arguments: str) -> Result:
@@ -34,6 +40,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_measurements() -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("both_graphs")
 def test_json_a_page_and_a_comparison_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     leave_out_dark_pictures(monkeypatch)
     done = bench("loose", *FAST, "--json", "--html", "page.html")
@@ -101,6 +108,7 @@ def test_a_broken_budget_is_exit_code_3() -> None:
     assert bench("loose", *FAST, "--budgets", "wide.yaml").exit_code == 0
 
 
+@pytest.mark.usefixtures("both_graphs")
 def test_other_rows_are_printed_before_a_failure_is_reported() -> None:
     file = Path("loose/onnx/model_quantized.onnx")
     file.write_bytes(b"x" * file.stat().st_size)

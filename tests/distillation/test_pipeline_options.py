@@ -16,7 +16,7 @@ from tests.helpers.runs import CONTRAST, TRAINING, load_finite, run
 from xcompress.bundle.encoder import Encoder
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.distillation.pipeline import _check_sources, distill
-from xcompress.distillation.plan import plan, show
+from xcompress.distillation.plan import plan
 from xcompress.distillation.teachers.ensemble import FrozenEncoder
 from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.errors import InputError
@@ -90,8 +90,9 @@ def test_vectors_of_a_python_function_are_reduced_to_the_encoders_width_where_no
 def test_one_vector_of_the_teacher_shows_a_wrong_width(
     change: str, says: str, bag_of_words: str, recipe_file: Path, tmp_path: Path
 ) -> None:
+    recipe = load_recipe(recipe_file, [CONTRAST, f"teacher={{source: {bag_of_words}}}", change])
     with pytest.raises(InputError, match=says):
-        run(recipe_file, tmp_path, CONTRAST, f"teacher={{source: {bag_of_words}}}", change)
+        distill(recipe, tmp_path / "run")
     (file,) = tmp_path.glob("run/vectors/*/vectors.npy")
     assert len(np.load(file)) == 1
 
@@ -491,49 +492,6 @@ def test_files_of_languages_that_the_recipe_lacks_need_not_exist(recipe_file: Pa
     run(recipe_file, tmp_path, CONTRAST, f"corpus.tsv=[{', '.join([*tsv, more])}]", words)
 
 
-def test_a_dry_run_writes_nothing(recipe_file: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(recipe_file)
-    planned = plan(recipe, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-    assert [stage.name for stage in planned.stages] == list(recipe.stages)
-    assert all(planned.sources.values()) and not planned.pairs
-    assert planned.lines == {"de": 162, "fr": 162}
-
-
-def test_a_dry_run_after_the_run_knows_its_pairs_and_its_stages(recipe_file: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(recipe_file)
-    finished = distill(recipe, tmp_path / "run")
-    planned = plan(recipe, finished)
-    assert sum(planned.pairs.values()) > 0 and all(stage.finished for stage in planned.stages)
-    sizes = Student.load(finished / "student")[0].sizes()
-    assert planned.stages[-1].parameters == sum(sizes.values())
-
-
-def test_a_dry_run_tells_stages_of_similar_names_apart(recipe_file: Path, tmp_path: Path) -> None:
-    stage = "{train: student, objectives: {contrast: 1}, steps: 4}"
-    recipe = load_recipe(recipe_file, [f"stages={{warm-up: {stage}, up: {stage}}}"])
-    (tmp_path / "run/1-warm-up").mkdir(parents=True)
-    (tmp_path / "run/1-warm-up/step.json").write_text("{}")
-    assert [stage.finished for stage in plan(recipe, tmp_path / "run").stages] == [True, False]
-
-
-def test_a_dry_run_knows_the_width_of_a_released_teacher_but_not_its_speed(
-    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    planned = plan(load_recipe(recipe_file, [CONTRAST, "teacher={source: 'released:small'}"]), tmp_path / "run")
-    assert planned.targets and planned.targets.megabytes is not None
-    assert planned.targets.stored_seconds is planned.targets.live_seconds is None
-    show(planned)
-    assert "stored, 0 MB on disk; live, no disk; the recipe has stored" in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_dry_run_does_not_guess_the_epochs_of_pairs_that_it_has_not_read(recipe_file: Path, tmp_path: Path) -> None:
-    stage = "{train: student, objectives: {graded: 1}, epochs: 2}"
-    changes = [f"stages={{labels: {stage}}}", *write_labelled(tmp_path)]
-    (planned,) = plan(load_recipe(recipe_file, changes), tmp_path / "run").stages
-    assert (planned.steps, planned.pairs, planned.seconds) == (None, None, None)
-
-
 def test_a_model_inside_the_run_folder_is_refused(recipe_file: Path, tmp_path: Path) -> None:
     recipe = load_recipe(recipe_file, [f"assistant.source={tmp_path / 'run/student'}"])
     with pytest.raises(InputError, match=r"^assistant\.source: .* is inside the run folder; choose another --run"):
@@ -556,44 +514,10 @@ def test_a_released_teacher_that_lacks_a_language_is_said(
     assert "teacher.source: released:tiny was not made for ko; take a teacher that knows" in capsys.readouterr().err
 
 
-def test_a_dry_run_counts_the_tokens_of_each_pair_once(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda _: 1e6)
-
-    def megabytes(*changes: str) -> int | None:
-        planned = plan(load_recipe(recipe_file, [CONTRAST, *changes]), tmp_path / "run")
-        show(planned)
-        return planned.token_megabytes
-
-    each = 2 * 24 * 2 + 16  # two sides of 24 tokens, which is 60 % of 40, and their offsets
-    assert megabytes("stages.contrast.steps=100000000") == round(648 * each / 1e6) == 0, "each line of the files once"
-    missing = ["corpus.tsv=[{source: none.tsv, language: de}]", "languages=[de]"]
-    read = 8 * 1_000_000
-    assert megabytes("stages.contrast.steps=1000000", *missing) == round(read * each / 1e6)
-    assert f"tokens of the text, at most: {read * each / 1e6:.0f} MB on disk" in capsys.readouterr().err
-    shape = "{vocabulary: 250002, hidden: 32, layers: 4, heads: 4, intermediate: 64, positions: 64}"
-    large = f"assistant={{source: org/large, shape: {shape}}}"
-    twice = round(read * (each + 2 * 24 * 2) / 1e6)
-    assert megabytes("stages.contrast.steps=1000000", *missing, large) == twice
-
-
 def test_tensorboard_logs_are_written_when_asked_for(recipe_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="needs tensorboard")
     finished = distill(load_recipe(recipe_file, [CONTRAST]), tmp_path / "run", tensorboard=True)
     assert list((finished / "tensorboard/contrast").glob("events.*"))
-
-
-def test_a_dry_run_counts_the_pairs_of_every_kind(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda _: 1e6)
-    groups = f"correlation={{teacher: {{source: {recipe_file.parent}/teacher}}, pairs: 100000}}"
-    more = ["stages.contrast.objectives={teacher: 1, correlation: 1}", "stages.contrast.correlation_pairs=4", groups]
-    one, several = (plan(load_recipe(recipe_file, [CONTRAST, *changes]), tmp_path / "run") for changes in ([], more))
-    assert one.stages[0].seconds and several.stages[0].seconds
-    assert several.stages[0].seconds == pytest.approx(5 * one.stages[0].seconds, rel=0.1), "1 translation, 4 in groups"
-    assert several.token_megabytes == round(100_000 * (2 * 24 * 2 + 16) / 1e6) > (one.token_megabytes or 0)
 
 
 def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) -> None:

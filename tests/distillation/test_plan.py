@@ -1,4 +1,4 @@
-"""What a dry run counts before the text is filtered."""
+"""Dry runs: what they count before the text is filtered, and what they know of a run."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from tests.helpers.foreign import save_pipeline
-from tests.helpers.recipe import small_recipe, stages_of, write_monolingual
+from tests.helpers.recipe import small_recipe, stages_of, write_labelled, write_monolingual, write_recipe
+from tests.helpers.runs import CONTRAST, run
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import Plan, _size, _time, plan, show
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
+from xcompress.modeling.student import Student
+from xcompress.recipe import load_recipe
 
 EPOCH = stages_of(a="objectives: {teacher: 32}, epochs: 1")
 FILE = "{{source: {}/en-{}.tsv, language: {}{}}}"
@@ -20,6 +23,11 @@ FILE = "{{source: {}/en-{}.tsv, language: {}{}}}"
 @pytest.fixture(autouse=True)
 def no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda _: 1e9)
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("recipe"))
 
 
 def planned(folder: Path, files: list[str], *overrides: str) -> Plan:
@@ -190,3 +198,80 @@ def test_sizes_and_times_of_any_length_are_readable() -> None:
     assert [_size(megabytes) for megabytes in (None, 0, 999, 1234)] == ["? GB", "0 MB", "999 MB", "1.2 GB"]
     times = ["? min", "0 s", "99 s", "1.7 min", "100.0 min", "1.7 h", "100.0 h"]
     assert [_time(seconds) for seconds in (None, 0, 99, 100, 5999, 6000, 360_000)] == times
+
+
+def test_a_dry_run_writes_nothing(recipe_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(recipe_file)
+    planned = plan(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert [stage.name for stage in planned.stages] == list(recipe.stages)
+    assert all(planned.sources.values()) and not planned.pairs
+    assert planned.lines == {"de": 162, "fr": 162}
+
+
+def test_a_dry_run_after_the_run_knows_its_pairs_and_its_stages(recipe_file: Path, tmp_path: Path) -> None:
+    stages = stages_of(first="objectives: {assistant: 1}, steps: 1", second="objectives: {contrast: 1}, steps: 1")
+    finished, _ = run(recipe_file, tmp_path, stages)
+    planned = plan(load_recipe(recipe_file, [stages]), finished)
+    assert sum(planned.pairs.values()) > 0 and all(stage.finished for stage in planned.stages)
+    sizes = Student.load(finished / "student")[0].sizes()
+    assert planned.stages[-1].parameters == sum(sizes.values())
+
+
+def test_a_dry_run_tells_stages_of_similar_names_apart(recipe_file: Path, tmp_path: Path) -> None:
+    stage = "{train: student, objectives: {contrast: 1}, steps: 4}"
+    recipe = load_recipe(recipe_file, [f"stages={{warm-up: {stage}, up: {stage}}}"])
+    (tmp_path / "run/1-warm-up").mkdir(parents=True)
+    (tmp_path / "run/1-warm-up/step.json").write_text("{}")
+    assert [stage.finished for stage in plan(recipe, tmp_path / "run").stages] == [True, False]
+
+
+def test_a_dry_run_knows_the_width_of_a_released_teacher_but_not_its_speed(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = plan(load_recipe(recipe_file, [CONTRAST, "teacher={source: 'released:small'}"]), tmp_path / "run")
+    assert planned.targets and planned.targets.megabytes is not None
+    assert planned.targets.stored_seconds is planned.targets.live_seconds is None
+    show(planned)
+    assert "stored, 0 MB on disk; live, no disk; the recipe has stored" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_dry_run_does_not_guess_the_epochs_of_pairs_that_it_has_not_read(recipe_file: Path, tmp_path: Path) -> None:
+    stage = "{train: student, objectives: {graded: 1}, epochs: 2}"
+    changes = [f"stages={{labels: {stage}}}", *write_labelled(tmp_path)]
+    (planned,) = plan(load_recipe(recipe_file, changes), tmp_path / "run").stages
+    assert (planned.steps, planned.pairs, planned.seconds) == (None, None, None)
+
+
+def test_a_dry_run_counts_the_tokens_of_each_pair_once(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda _: 1e6)
+
+    def megabytes(*changes: str) -> int | None:
+        planned = plan(load_recipe(recipe_file, [CONTRAST, *changes]), tmp_path / "run")
+        show(planned)
+        return planned.token_megabytes
+
+    each = 2 * 24 * 2 + 16  # two sides of 24 tokens, which is 60 % of 40, and their offsets
+    assert megabytes("stages.contrast.steps=100000000") == round(648 * each / 1e6) == 0, "each line of the files once"
+    missing = ["corpus.tsv=[{source: none.tsv, language: de}]", "languages=[de]"]
+    read = 8 * 1_000_000
+    assert megabytes("stages.contrast.steps=1000000", *missing) == round(read * each / 1e6)
+    assert f"tokens of the text, at most: {read * each / 1e6:.0f} MB on disk" in capsys.readouterr().err
+    shape = "{vocabulary: 250002, hidden: 32, layers: 4, heads: 4, intermediate: 64, positions: 64}"
+    large = f"assistant={{source: org/large, shape: {shape}}}"
+    twice = round(read * (each + 2 * 24 * 2) / 1e6)
+    assert megabytes("stages.contrast.steps=1000000", *missing, large) == twice
+
+
+def test_a_dry_run_counts_the_pairs_of_every_kind(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.distillation.plan._measure_flops", lambda _: 1e6)
+    groups = f"correlation={{teacher: {{source: {recipe_file.parent}/teacher}}, pairs: 100000}}"
+    more = ["stages.contrast.objectives={teacher: 1, correlation: 1}", "stages.contrast.correlation_pairs=4", groups]
+    one, several = (plan(load_recipe(recipe_file, [CONTRAST, *changes]), tmp_path / "run") for changes in ([], more))
+    assert one.stages[0].seconds and several.stages[0].seconds
+    assert several.stages[0].seconds == pytest.approx(5 * one.stages[0].seconds, rel=0.1), "1 translation, 4 in groups"
+    assert several.token_megabytes == round(100_000 * (2 * 24 * 2 + 16) / 1e6) > (one.token_megabytes or 0)

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -87,11 +88,14 @@ def write_monolingual(folder: Path) -> tuple[str, str]:
     )
 
 
-def write_recipe(folder: Path) -> Path:
-    """Write models, text and recipe into the folder; return the path of the recipe."""
+def write_recipe(folder: Path, *stages: str) -> Path:
+    """Write models, text and recipe into the folder; return the path of the recipe.
+
+    :param stages: those that the recipe has; none: all of them.
+    """
     shutil.copytree(made_once("recipe", _write_models_and_corpus), folder, dirs_exist_ok=True)
     training = {"steps": 12, "batch_size": 8, "learning_rate": 1e-3, "checkpoint_steps": 4}
-    recipe = {
+    recipe: dict[str, Any] = {
         "name": "small",
         "languages": list(LANGUAGES),
         "teacher": {"source": str(folder / "teacher")},
@@ -109,6 +113,8 @@ def write_recipe(folder: Path) -> Path:
             "contrast": {"train": "student", "objectives": {"teacher": 32, "contrast": 1}, **training},
         },
     }
+    if stages:
+        recipe["stages"] = {name: recipe["stages"][name] for name in stages}
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
     return path

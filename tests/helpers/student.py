@@ -1,6 +1,7 @@
 """A small student, its tokenizer and its bundle."""
 
 import json
+import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -99,6 +100,11 @@ def save_student(folder: Path, **changes: object) -> Path:
 def bundle() -> Path:
     """Export the small student once per test run, on little text; tests must not change it, see `bundle_copy`."""
     return made_once("student", _export_on_little_text) / "small-bundle"
+
+
+def copy_int8_graph(folder: Path) -> Path:
+    """Copy the bundle without its float32 graph: a bench starts a process for each graph."""
+    return Path(shutil.copytree(bundle(), folder, ignore=shutil.ignore_patterns("model.onnx")))
 
 
 def _export_on_little_text(folder: Path) -> None:

@@ -117,7 +117,11 @@ def tools(server: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Replace ssh by a script that runs the command here, which is faster; return the folder for temporary files."""
+    """Replace ssh by a script that runs the command here, which is faster; return the folder for temporary files.
+
+    Tests of vectors, measurements and broken connections go through ssh.
+    """
+    monkeypatch.setattr(machine, "LOAD_SECONDS", 0.05)
     for name in ("tools", "home of others"):
         (tmp_path / name).mkdir()
     setting = f"export TMPDIR='{tmp_path}/home of others' PATH={tmp_path}/tools:/usr/bin:/bin"
@@ -157,7 +161,7 @@ def test_the_host_is_described(left: Path) -> None:
     assert (found.cpu, found.flags, found.threads, found.memory) == (here.cpu, here.flags, here.threads, here.memory)
 
 
-def test_only_what_the_manifest_lists_is_copied(left: Path, tmp_path: Path) -> None:
+def test_only_what_the_manifest_lists_is_copied(near: Path, tmp_path: Path) -> None:
     folder = tmp_path / "it's a bundle"
     shutil.copytree(bundle(), folder)
     (folder / "diary.txt").write_text("not yours")
@@ -169,10 +173,10 @@ def test_only_what_the_manifest_lists_is_copied(left: Path, tmp_path: Path) -> N
     assert not {"diary.txt", "onnx/model.onnx"} & names
 
 
-def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> None:
+def test_the_folder_is_removed_after_an_error(near: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"), SshHost(ALIAS) as host:
         host.copy(tmp_path / "nothing")
-    assert not list(left.iterdir())
+    assert not list(near.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -186,19 +190,19 @@ def test_the_folder_is_removed_after_an_error(left: Path, tmp_path: Path) -> Non
     ],
 )
 def test_a_host_without_a_requirement_is_refused(
-    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, said: str
+    near: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, said: str
 ) -> None:
     monkeypatch.setenv(PYTHON, fake_python(tmp_path, answer))
     with pytest.raises(InputError, match=said), SshHost(ALIAS):
         pass
-    assert not list(left.iterdir())
+    assert not list(near.iterdir())
 
 
-def test_a_host_without_python_is_refused(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_python_is_refused(near: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PYTHON, "no-python")
     with pytest.raises(InputError, match=f"^ssh:{ALIAS}: .*not found; install Python"), SshHost(ALIAS):
         pass
-    assert not list(left.iterdir())
+    assert not list(near.iterdir())
 
 
 def refuse(victim: Path) -> None:
@@ -239,14 +243,14 @@ def test_only_a_folder_of_the_requested_name_is_removed(near: Path, tmp_path: Pa
 
 
 def test_a_greeting_of_the_hosts_shell_is_passed_over(
-    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    near: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     greeting = r"printf 'Welcome!\n42\n{\377 Have a nice day: '"
-    ssh = script(tmp_path / "ssh", f'{greeting}; exec {os.environ[SSH]} "$@"')
+    ssh = script(tmp_path / "with a greeting", f'{greeting}; exec {os.environ[SSH]} "$@"')
     monkeypatch.setenv(SSH, shlex.quote(ssh))
     with SshHost(ALIAS) as host:
         assert host.machine().cpu == describe().cpu
-    assert not list(left.iterdir())
+    assert not list(near.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The tasks collected from folders."""
 
 import lzma
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -354,3 +355,12 @@ def test_the_shared_data_is_collected() -> None:
 def test_folders_without_end_are_refused_or_read(data: Path) -> None:
     with nested_folders(data / "deep"), suppress(InputError):
         assert collect(data, ["en"]).tasks
+
+
+def test_folders_in_each_other_are_looked_up_once_each(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To resolve each path would look up all folders above, too."""
+    looked_up, lstat = list[object](), os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path, **options: [looked_up.append(path), lstat(path, **options)][1])
+    with nested_folders(data / "deep", 100):
+        assert collect(data, ["en"]).tasks
+    assert len(looked_up) < 5 * 100

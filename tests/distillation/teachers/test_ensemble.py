@@ -36,6 +36,15 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     return small_recipe(folder, f"teacher.ensemble=[{other}]", "teacher.dimensions=12")
 
 
+@pytest.fixture(scope="module")
+def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of the recipe; its last stage pulls the vectors of target sentences to the teachers'."""
+    contrast = recipe.stages["contrast"].model_copy(update={"objectives": {"teacher_targets": 1.0}, "steps": 40})
+    assert contrast.teacher_sides == ["target"]
+    changed = recipe.model_copy(update={"stages": {**recipe.stages, "contrast": contrast}})
+    return distill(changed, tmp_path_factory.mktemp("finished") / "run")
+
+
 def unit(count: int, dimension: int, seed: int) -> np.ndarray:
     return unit_length(np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32))
 
@@ -93,11 +102,10 @@ def test_the_fingerprint_changes_with_whatever_changes_the_targets(recipe: Recip
     assert TeacherEnsemble.find(alone).fingerprint == encoder_fingerprint(alone)
 
 
-def test_a_run_learns_the_ensemble_reduced_to_the_dimensions_of_the_recipe(recipe: Recipe, tmp_path: Path) -> None:
-    run = distill(recipe, tmp_path / "run")
-    student, _ = Student.load(run / "student")
+def test_a_run_learns_the_ensemble_reduced_to_the_dimensions_of_the_recipe(finished: Path) -> None:
+    student, _ = Student.load(finished / "student")
     assert student.config.head_size == student.config.dimension == 12
-    manifest = read_json(run / "manifest.json")
+    manifest = read_json(finished / "manifest.json")
     assert {"teacher", "teacher.ensemble.0"} < manifest["models"].keys()
     assert manifest["steps"]["start"]["facts"]["widths"]["teacher"] == 64
     assert manifest["steps"]["start"]["facts"]["held_out_cosine_to_teacher"] > 0.5
@@ -125,12 +133,9 @@ def test_a_run_learns_centred_vectors(recipe: Recipe, tmp_path: Path, monkeypatc
     assert abs(after) < 0.1 < before
 
 
-def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: Recipe, tmp_path: Path) -> None:
-    contrast = recipe.stages["contrast"].model_copy(update={"objectives": {"teacher_targets": 1.0}, "steps": 40})
-    assert contrast.teacher_sides == ["target"]
-    folder = distill(recipe.model_copy(update={"stages": {**recipe.stages, "contrast": contrast}}), tmp_path / "run")
-    with open_run(folder) as run:
-        again = load_recipe(folder / "recipe.yaml")
+def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(finished: Path) -> None:
+    with open_run(finished) as run:
+        again = load_recipe(finished / "recipe.yaml")
         encoders, corpus = find_encoders(again), corpus_step(again, run, None)
         stages = plan_text_stages(again, corpus, Monolingual())
         data = prepare_training_data(again, run, corpus, Monolingual(), stages, encoders, width=32)
@@ -140,7 +145,7 @@ def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(recipe: R
         expected = data.teacher.sources.transform(encoders.teacher.load()(targets))
         np.testing.assert_allclose(labels, expected, atol=3e-3)
     before, after = (
-        np.square(encode(*Student.load(folder / name), targets) - labels).sum(1).mean()
+        np.square(encode(*Student.load(finished / name), targets) - labels).sum(1).mean()
         for name in ("3-imitation", "student")
     )
     assert after < before

@@ -110,15 +110,23 @@ def pair_up(sentences: Sequence[str], count: int) -> SentencePairs:
 
 def _walk(root: Path) -> Iterator[Path]:
     """Yield each folder that holds files once: no hidden folders, but linked ones."""
-    seen = {root.resolve()}
+    seen = {_identity(root)}
     for place, subfolders, files in os.walk(root, followlinks=True):
         folder = Path(place)
-        subfolders[:] = sorted(
-            name for name in subfolders if not name.startswith(".") and (folder / name).resolve() not in seen
-        )
-        seen.update((folder / name).resolve() for name in subfolders)
+        found = {name: _identity(folder / name) for name in subfolders if not name.startswith(".")}
+        subfolders[:] = sorted(name for name, identity in found.items() if identity not in seen)
+        seen.update(found.values())
         if files:
             yield folder
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from all others, by whatever path or link; None where it cannot be read."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 # Each of these adds the tasks of one format and returns the pattern of the files it recognised.
