@@ -129,6 +129,7 @@ def transformers_config(config: StudentConfig) -> dict[str, Any]:
         "pad_token_id": config.pad_token_id,
         "position_embedding_type": "absolute",
         **({"num_key_value_heads": config.key_value_heads} if config.key_value_heads else {}),
+        **({"head_dim": config.head_width} if config.head_width else {}),
     }
 
 
@@ -152,6 +153,7 @@ def write_pipeline(
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": config.max_tokens, "do_lower_case": False})
     width = head.in_features if head else config.dimension
     flags = {flag: mode == config.pooling for mode, flag in _POOLING_FLAGS.items()}
+    flags |= {"pooling_mode_lasttoken": True} if config.pooling == "lasttoken" else {}
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **flags})
     if head:
         sizes = {"in_features": head.in_features, "out_features": head.out_features, "bias": True}

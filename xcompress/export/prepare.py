@@ -53,8 +53,10 @@ def prepare(
     :param read_text: returns real sentences; called only where the vectors are reduced or centred.
     :raises InputError: when the student cannot be changed in this way, or the target has no layers like its own.
     """
-    if student.config.gemma and config.target in (*PHONE_FILES, "coreml"):
-        raise InputError(f"target: {config.target} has no layers of Gemma, as this model has; choose cpu or mobile")
+    kind = student.config.language_model
+    lacking = f"layers of {kind}" if kind else "lasttoken pooling" if student.config.pooling == "lasttoken" else None
+    if lacking and config.target in (*PHONE_FILES, "coreml"):
+        raise InputError(f"target: {config.target} has no {lacking}, as this model has; choose cpu or mobile")
     changes: dict[str, Any] = {}
     # A rounded head leaves a part of what all vectors of a narrow cone share: in int8, multilingual-e5-small had
     # a cosine of 0.87 for a single token. A student's own head may be rounded: tiny had 0.99, also in 4 bits.
