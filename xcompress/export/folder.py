@@ -74,15 +74,17 @@ def write_bundle(
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: StudentConfig) -> None:
     """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json."""
     special = special_tokens(tokenizer, config.pad_token_id)
+    # some clients take the last row for the last token; rotary positions allow for padding in front
+    side = "left" if config.pooling == "lasttoken" and config.rotary else "right"
     tokenizer.enable_truncation(config.max_tokens)
-    tokenizer.enable_padding(pad_id=config.pad_token_id, pad_token=special["pad_token"])
+    tokenizer.enable_padding(direction=side, pad_id=config.pad_token_id, pad_token=special["pad_token"])
     tokenizer.save(str(folder / "tokenizer.json"))
     write_json(folder / "special_tokens_map.json", special)
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.max_tokens,
         "model_input_names": ["input_ids", "attention_mask"],
-        "padding_side": "right",
+        "padding_side": side,
         "truncation_side": "right",
         "clean_up_tokenization_spaces": False,
         **special,

@@ -304,7 +304,7 @@ class Student(nn.Module):
             sentences = tokens[:, 0]
         elif self.config.pooling == "lasttoken":
             last = (attention_mask.cumsum(1) * attention_mask).argmax(1)
-            sentences = tokens[torch.arange(len(tokens), device=tokens.device), last]
+            sentences = tokens[torch.arange(tokens.shape[0], device=tokens.device), last]
         else:
             sentences = mean_pooling(tokens, attention_mask)
         if self.head is not None and activated:
