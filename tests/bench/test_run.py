@@ -12,7 +12,16 @@ from safetensors.torch import load_file, save_file
 
 from tests.helpers.bench import measure_little
 from tests.helpers.foreign import save_pipeline
-from tests.helpers.student import GEMMA, MODERNBERT, bundle, copy_int8_graph, make_student, make_tokenizer, save_student
+from tests.helpers.student import (
+    GEMMA,
+    MODERNBERT,
+    QWEN,
+    bundle,
+    copy_int8_graph,
+    make_student,
+    make_tokenizer,
+    save_student,
+)
 from xcompress.api import export_model
 from xcompress.bench import run
 from xcompress.bench.devices.device import Device
@@ -329,7 +338,7 @@ def test_multiply_adds_are_those_of_the_weights() -> None:
     assert bundle_multiply_adds(Path("absent")) is None
 
 
-@pytest.mark.parametrize("changes", [MODERNBERT, GEMMA])
+@pytest.mark.parametrize("changes", [MODERNBERT, GEMMA, QWEN])
 def test_gated_layers_have_three_products(changes: dict[str, object], tmp_path: Path) -> None:
     student = make_student(**changes, bottleneck=None)
     student.save(tmp_path, make_tokenizer())

@@ -409,13 +409,14 @@ def test_a_gate_without_graded_pairs_is_told_once(
     assert capsys.readouterr().err.count("gate was not checked") == 1
 
 
-@pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "modernbert", "gemma3_text"])
+@pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "modernbert", "gemma3_text", "qwen3"])
 def test_a_foreign_encoder_is_exported_unchanged(kind: str, tmp_path: Path) -> None:
     save_encoder(tmp_path / kind, kind, initializer_range=0.1)
-    options = SourceOptions(prefix="query: ", pooling="cls")
+    pooling = "lasttoken" if kind == "qwen3" else "cls"
+    options = SourceOptions(prefix="query: ", pooling=pooling)
     made = export(tmp_path / kind, source_options=options, bounds=Bounds(worst_cosine=0.9))  # of random weights
     manifest, student = manifest_of(made), find_source(tmp_path / kind, options).open()[0]
-    assert (manifest["pooling"], manifest["prefix"], manifest["unit_layers"]) == ("cls", "query: ", 3)
+    assert (manifest["pooling"], manifest["prefix"], manifest["unit_layers"]) == (pooling, "query: ", 3)
     assert (manifest["recurrences"], manifest["student_recurrences"], manifest["bottleneck"]) == (1, 1, None)
     counted = bundle_multiply_adds(made)
     assert counted and counted.token == sum(weight.numel() for weight in student.unit.parameters() if weight.dim() == 2)

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from tests.helpers.foreign import TEXTS, save_pipeline
 from tests.helpers.student import (
     CONFIG,
+    QWEN,
     SENTENCES,
     bundle,
     make_student,
@@ -22,10 +23,10 @@ from xcompress.bundle.encoder import Encoder
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
-from xcompress.export.folder import announce, special_tokens, write_pipeline
+from xcompress.export.folder import announce, special_tokens, write_pipeline, write_tokenizer
 from xcompress.export.hf import export_hf
 from xcompress.export.source import find_source, read_settings
-from xcompress.files import sha256_of, write_json
+from xcompress.files import read_json, sha256_of, write_json
 from xcompress.modeling.st_folder import read_pipeline
 from xcompress.modeling.student import encode
 from xcompress.sources.model_folder import PROMPTS
@@ -173,6 +174,7 @@ FOREIGN: list[dict[str, Any]] = [
     {"kind": "bert", "dense": ["Tanh"], "normalize": False, "longest": 60},
     {"kind": "modernbert", "longest": 170},
     {"kind": "gemma3_text", "dense": ["Identity", "Identity"], "longest": 170, "prompts": {"query": "rain "}},
+    {"kind": "qwen3", "pooling": "lasttoken", "longest": 170},
 ]
 
 
@@ -192,6 +194,22 @@ def test_a_foreign_encoder_gives_its_vectors_in_every_loader(options: dict[str, 
     graph = {"file_name": "onnx/model.onnx", "provider": "CPUExecutionProvider"}
     model = package.SentenceTransformer(str(made), backend="onnx", model_kwargs=graph)
     np.testing.assert_allclose(model.encode(TEXTS), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "side"), [(QWEN, "left"), ({"pooling": "lasttoken"}, "right"), (QWEN | {"pooling": "mean"}, "right")]
+)
+def test_clients_that_pool_find_the_last_token(changes: dict[str, Any], side: str, tmp_path: Path) -> None:
+    """Some take the last row, which holds padding on the right; positions that are embedded allow for no other."""
+    config = make_student(**changes).config
+    write_tokenizer(tmp_path, make_tokenizer(), config)
+    write_pipeline(tmp_path, config, {})
+    assert read_json(tmp_path / "tokenizer_config.json")["padding_side"] == side
+    assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).padding["direction"] == side
+    pooling = read_json(tmp_path / "1_Pooling" / "config.json")
+    assert [name for name, value in pooling.items() if value is True] == [
+        f"pooling_mode_{'mean_tokens' if config.pooling == 'mean' else 'lasttoken'}"
+    ]
 
 
 ASYMMETRIC = {"query": "q: ", "passage": "p: ", "document": ""}

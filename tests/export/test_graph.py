@@ -24,7 +24,7 @@ from tests.helpers.export import (
     ranges_of,
     torch_vectors,
 )
-from tests.helpers.student import CONFIG, GEMMA, MODERNBERT, make_student, make_tokenizer
+from tests.helpers.student import CONFIG, GEMMA, MODERNBERT, QWEN, make_student, make_tokenizer
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import GRAPHS
@@ -61,6 +61,7 @@ STUDENTS: dict[str, dict[str, object]] = {
     "prelude and coda": {"prelude_layers": 1, "unit_layers": 1, "recurrences": 2, "coda_layers": 2},
     "lengths kept": {"normalize": False},
     "first token": {"pooling": "cls"},
+    "last token": {"pooling": "lasttoken", "normalize": False},
     "first token without head": {"pooling": "cls", "head_size": None, "normalize": False},
     "tanh": {"head_activation": "tanh"},
     "tanh of the first token": {"head_activation": "tanh", "pooling": "cls", "normalize": False},
@@ -72,6 +73,8 @@ STUDENTS: dict[str, dict[str, object]] = {
     "Gemma": GEMMA,
     "plain Gemma": GEMMA | {"bottleneck": None, "head_size": None, "key_value_heads": None},
     "recurrent Gemma": GEMMA | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2},
+    "Qwen": QWEN,
+    "plain recurrent Qwen": QWEN | {"recurrences": 2, "bottleneck": None, "head_size": None, "key_value_heads": 1},
     "recurrent ModernBERT": MODERNBERT | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2},
 }
 FORMS = {
@@ -124,6 +127,14 @@ def test_smaller_graphs_are_close_to_torch_for_every_form_of_student(kind: str, 
     assert cosines(found, expected).min() > close[precision]
     if not make_student(**changes).config.normalize:
         assert np.linalg.norm(found - expected) < 0.3 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_last_token_is_found_whichever_side_is_padded(precision: str) -> None:
+    model, feeds = small(precision, **QWEN), batch(5, 33)
+    order = feeds["attention_mask"].argsort(axis=1, kind="stable")
+    left = {name: np.take_along_axis(values, order, axis=1) for name, values in feeds.items()}
+    np.testing.assert_allclose(ran(model, left)[1], ran(model, feeds)[1], atol=1e-5)
 
 
 @pytest.mark.parametrize("heads", [1, 4])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.student import GEMMA, SENTENCES, make_student, make_tokenizer
+from tests.helpers.student import GEMMA, QWEN, SENTENCES, make_student, make_tokenizer
 from tests.helpers.vocabularies import make, write_word_lists
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
@@ -51,9 +51,18 @@ def test_without_options_nothing_changes_and_no_text_is_read() -> None:
 
 
 @pytest.mark.parametrize("target", ["executorch", "litert", "coreml"])
-def test_layers_that_a_file_for_phones_lacks_are_refused(target: str) -> None:
-    with pytest.raises(InputError, match=f"^target: {target} has no layers of Gemma, as this model has"):
-        prepared(ExportConfig(target=target), student(**GEMMA))  # type: ignore[arg-type]
+def test_what_a_file_for_phones_lacks_is_refused(target: str) -> None:
+    lacking = {"layers of Gemma": GEMMA, "layers of Qwen3": QWEN, "lasttoken pooling": {"pooling": "lasttoken"}}
+    for name, changes in lacking.items():
+        with pytest.raises(InputError, match=f"^target: {target} has no {name}, as this model has"):
+            prepared(ExportConfig(target=target), student(**changes))  # type: ignore[arg-type]
+
+
+def test_a_limit_of_tokens_whose_attention_fits_no_memory_is_refused() -> None:
+    given = student(max_tokens=32_768, max_position_embeddings=33_000)
+    with pytest.raises(InputError, match=r"^max_tokens: .* of 32,768 tokens takes 17 GB; cut texts at 23170 tokens or"):
+        prepared(ExportConfig(), given)
+    assert prepared(ExportConfig(max_tokens=512), given).student.config.max_tokens == 512
 
 
 def test_recurrences_can_be_reduced() -> None:

@@ -16,7 +16,7 @@ from tests.helpers.student import SENTENCES, make_tokenizer
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "modernbert", "gemma3_text")
+KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "modernbert", "gemma3_text", "qwen3")
 TEXTS = [*SENTENCES, "", "zzz", " ".join(SENTENCES * 6), "rain " * 400]
 WIDTH = 32
 SHAPE = {
@@ -32,6 +32,7 @@ SHAPE = {
 GEMMA = {"num_key_value_heads": 1, "head_dim": 8, "query_pre_attn_scalar": 8}
 GEMMA |= {"use_bidirectional_attention": True, "sliding_window_pattern": 3}
 GEMMA |= {"sliding_window": 2}  # transformers halves what it reads and adds 1, and saves the result: 2 stays 2
+QWEN = {"num_key_value_heads": 2, "head_dim": 16}
 DISTILBERT = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
 DISTILBERT |= {"intermediate_size": "hidden_dim"}
 
@@ -39,7 +40,7 @@ DISTILBERT |= {"intermediate_size": "hidden_dim"}
 def make_model(kind: str, **changes: object) -> torch.nn.Module:
     from transformers import AutoConfig, AutoModel
 
-    own = {"xlm-roberta": {"type_vocab_size": 1}, "gemma3_text": GEMMA}
+    own = {"xlm-roberta": {"type_vocab_size": 1}, "gemma3_text": GEMMA, "qwen3": QWEN}
     shape = SHAPE | own.get(kind, {}) | changes
     if kind == "distilbert":
         shape = {DISTILBERT.get(name, name): value for name, value in shape.items()}

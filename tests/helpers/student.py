@@ -77,6 +77,16 @@ GEMMA: dict[str, object] = {
     "key_value_heads": 1,
 }
 """Changes that make the student an EmbeddingGemma, likewise."""
+QWEN: dict[str, object] = {
+    "unit_layers": 3,
+    "recurrences": 1,
+    "type_vocab_size": 0,
+    "qwen": (RotaryAttention(1000.0),) * 3,
+    "key_value_heads": 2,
+    "head_width": 16,
+    "pooling": "lasttoken",
+}
+"""Changes that make the student a Qwen3, whose queries are wider than its token vectors."""
 
 
 def make_student(**changes: object) -> Student:
@@ -87,6 +97,8 @@ def make_student(**changes: object) -> Student:
             weight.add_(torch.randn_like(weight), alpha=0.02 if "norm" in name else 0.1)
             if name.endswith(("context_norm.weight", "output_norm.weight")) and student.config.gemma:
                 weight.mul_(0.01)  # its layers add little to a token, as those of the other kinds do here
+            if name.endswith("output.weight") and student.config.qwen:
+                weight.mul_(0.05)  # likewise
     return student
 
 

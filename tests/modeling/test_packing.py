@@ -20,6 +20,10 @@ CONFIGS = {
     "relative bias": {"unit_layers": 2, "relative_buckets": 8},
     "rotary positions": {"unit_layers": 2, "type_vocab_size": 0, "modernbert": LAYERS},
     "shared keys": {"unit_layers": 1, "type_vocab_size": 0, "gemma": (RotaryAttention(10.0, 1),), "key_value_heads": 1},
+    "tokens before": {
+        **{"unit_layers": 2, "type_vocab_size": 0, "qwen": (RotaryAttention(10.0),) * 2, "head_width": 6},
+        "pooling": "lasttoken",
+    },
     "first token and head": {"unit_layers": 1, "pooling": "cls", "head_size": 6, "head_activation": "tanh"},
 }
 

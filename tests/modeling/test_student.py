@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.helpers.student import CONFIG, GEMMA, MODERNBERT, make_student, make_tokenizer, save_student
+from tests.helpers.student import CONFIG, GEMMA, MODERNBERT, QWEN, make_student, make_tokenizer, save_student
 from xcompress.errors import InputError
 from xcompress.modeling.attention import BatchPart, attend, distance_buckets
 from xcompress.modeling.student import (
@@ -220,16 +220,20 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
         ({"num_attention_heads": 5}, "hidden_size 32 .* num_attention_heads 5"),
         ({"bottleneck": 32}, "bottleneck 32"),
         ({"relative_buckets": 30}, "relative_buckets 30 is not a multiple of 4"),
-        ({"pooling": "max"}, "pooling 'max' is unknown; choose mean or cls"),
+        ({"pooling": "max"}, "pooling 'max' is unknown; choose one of mean, cls, lasttoken"),
         ({"head_activation": "relu"}, "head_activation 'relu' is unknown; choose tanh"),
         ({"head_activation": "tanh", "head_size": None}, "head_activation 'tanh' needs a head"),
         (MODERNBERT | {"unit_layers": 4}, "modernbert has 3 entries, not one for each"),
         (MODERNBERT | {"type_vocab_size": 1}, "with rotary positions there is neither"),
         (GEMMA | {"unit_layers": 4}, "gemma has 3 entries, not one for each"),
-        (GEMMA | {"key_value_heads": 2}, "key_value_heads 2 is not supported; choose 1 with gemma, or null"),
-        ({"key_value_heads": 1}, "key_value_heads 1 is not supported; choose 1 with gemma, or null"),
+        (GEMMA | {"key_value_heads": 3}, "num_attention_heads 4 is not a multiple of key_value_heads 3"),
+        ({"key_value_heads": 1}, "key_value_heads: only layers of gemma and qwen have it; set it to null"),
+        (MODERNBERT | {"head_width": 8}, "head_width: only layers of gemma and qwen have it"),
+        (QWEN | {"unit_layers": 4}, "qwen has 3 entries, not one for each"),
+        (QWEN | {"head_width": 7}, "a head is 7 wide, and rotary positions need an even number"),
+        (GEMMA | {"qwen": QWEN["qwen"]}, "gemma and qwen: layers are of one kind"),
         (MODERNBERT | {"gemma": GEMMA["gemma"]}, "modernbert and gemma: layers are of one kind"),
-        (MODERNBERT | {"num_attention_heads": 32}, "hidden_size / num_attention_heads is 1, and rotary positions need"),
+        (MODERNBERT | {"num_attention_heads": 32}, "a head is 1 wide, and rotary positions need an even number"),
         (MODERNBERT | {"recurrences": 2}, "the first layer of a ModernBERT has no norm in front of its attention"),
     ],
 )
@@ -245,6 +249,7 @@ FOREIGN: list[dict[str, object]] = [
     {"pooling": "cls", "head_activation": "tanh", "relative_buckets": 32, "type_vocab_size": 0, "bottleneck": None},
     MODERNBERT,
     GEMMA,
+    QWEN,
 ]
 
 
@@ -252,7 +257,8 @@ def test_a_config_of_an_older_version_loads(tmp_path: Path) -> None:
     student = make_student()
     student.save(tmp_path, make_tokenizer())
     described = json.loads((tmp_path / "config.json").read_text())
-    for name in ("pooling", "relative_buckets", "head_activation", "modernbert", "gemma", "key_value_heads"):
+    kinds = ("modernbert", "gemma", "qwen", "key_value_heads", "head_width")
+    for name in ("pooling", "relative_buckets", "head_activation", *kinds):
         del described[name]
     (tmp_path / "config.json").write_text(json.dumps(described))
     assert Student.load(tmp_path)[0].config == student.config

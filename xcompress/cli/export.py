@@ -149,7 +149,9 @@ def export(
         Format,
         typer.Option(help="onnx, or hf: a checkpoint that transformers opens without xcompress.", metavar=CHOICE),
     ] = "onnx",
-    pooling: Annotated[str | None, typer.Option(help="mean or cls, for an encoder whose files do not say.")] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="mean, cls or lasttoken, for an encoder whose files do not say.")
+    ] = None,
     prefix: Annotated[
         str, typer.Option(help="Prompt that the encoder expects before every sentence.", show_default=False)
     ] = "",

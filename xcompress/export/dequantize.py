@@ -256,7 +256,9 @@ def _config(weights: _Weights, word: Floats, manifest: Mapping[str, Any], bert: 
     constants = weights.constants
     modernbert = tuple(ModernBertAttention(**layer) for layer in manifest.get("modernbert", ()))
     if not modernbert and any(name.startswith("rotary_") for name in constants):
-        raise ValueError("rotary positions of an EmbeddingGemma, or of a ModernBERT that an earlier version exported")
+        raise ValueError(
+            "rotary positions of an EmbeddingGemma, a Qwen3, or a ModernBERT that an earlier version exported"
+        )
     is_factored = any(name.split(".")[:2] == ["embeddings", "projection"] for name in constants)
     return StudentConfig(
         vocab_size=len(word),

@@ -74,15 +74,17 @@ def write_bundle(
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: StudentConfig) -> None:
     """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json."""
     special = special_tokens(tokenizer, config.pad_token_id)
+    # some clients take the last row for the last token; rotary positions allow for padding in front
+    side = "left" if config.pooling == "lasttoken" and config.rotary else "right"
     tokenizer.enable_truncation(config.max_tokens)
-    tokenizer.enable_padding(pad_id=config.pad_token_id, pad_token=special["pad_token"])
+    tokenizer.enable_padding(direction=side, pad_id=config.pad_token_id, pad_token=special["pad_token"])
     tokenizer.save(str(folder / "tokenizer.json"))
     write_json(folder / "special_tokens_map.json", special)
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.max_tokens,
         "model_input_names": ["input_ids", "attention_mask"],
-        "padding_side": "right",
+        "padding_side": side,
         "truncation_side": "right",
         "clean_up_tokenization_spaces": False,
         **special,
@@ -129,6 +131,7 @@ def transformers_config(config: StudentConfig) -> dict[str, Any]:
         "pad_token_id": config.pad_token_id,
         "position_embedding_type": "absolute",
         **({"num_key_value_heads": config.key_value_heads} if config.key_value_heads else {}),
+        **({"head_dim": config.head_width} if config.head_width else {}),
     }
 
 
@@ -152,6 +155,7 @@ def write_pipeline(
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": config.max_tokens, "do_lower_case": False})
     width = head.in_features if head else config.dimension
     flags = {flag: mode == config.pooling for mode, flag in _POOLING_FLAGS.items()}
+    flags |= {"pooling_mode_lasttoken": True} if config.pooling == "lasttoken" else {}
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **flags})
     if head:
         sizes = {"in_features": head.in_features, "out_features": head.out_features, "bias": True}

@@ -305,6 +305,10 @@ class _GraphBuilder:
             first = writer.node("Gather", tokens, writer.integers(0), axis=1)
             vectors = writer.node("Squeeze", first, writer.integers(1))
         else:
+            if config.pooling == "lasttoken":  # where the count of the tokens so far is the largest
+                counts = writer.node("Mul", writer.node("CumSum", kept, writer.integer(1)), kept)
+                largest = writer.node("ReduceMax", counts, writer.integers(-1), keepdims=1)
+                kept = writer.node("Cast", writer.node("Equal", counts, largest), to=TensorProto.FLOAT)
             vectors = writer.node("MatMul", writer.node("Unsqueeze", kept, writer.integers(1)), tokens)
             vectors = writer.node("Squeeze", vectors, writer.integers(1))
             if not config.normalize or config.head_activation:  # otherwise the sum has the direction of the mean

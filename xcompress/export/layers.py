@@ -12,7 +12,7 @@ from torch import nn
 from xcompress.export import MASKED_SCORE
 from xcompress.export.matmul import MatMul, MatMulWriter, floats
 from xcompress.export.writer import CONTRIB, Writer
-from xcompress.modeling.layers import GemmaLayer, ModernBertLayer, TransformerLayer, rotary_angles
+from xcompress.modeling.layers import ModernBertLayer, RmsNormLayer, TransformerLayer, rotary_angles
 from xcompress.modeling.student import StudentConfig
 
 
@@ -25,7 +25,7 @@ class Rotary:
     sines: str
     """Of the same angles."""
     scores: str
-    """Added to the attention scores, (N, 1, 1, L), or (N, 1, L, L) where a token sees only those near it."""
+    """Added to the attention scores, (N, 1, 1, L), or (N, 1, L, L) where a token sees only those near or before it."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class LayerWriter:
         """
         if isinstance(layer, ModernBertLayer):
             return self._write_modernbert(writer, name, layer, tokens, mask)
-        if isinstance(layer, GemmaLayer):
-            return self._write_gemma(writer, name, layer, tokens, mask)
+        if isinstance(layer, RmsNormLayer):
+            return self._write_rms_norm_layer(writer, name, layer, tokens, mask)
         product = self.matmuls[f"{name}.attention"]
         if mask.visible is not None and self._may_fuse(product):
             context = self._write_int8_attention(writer, product, layer.heads, tokens, mask.visible)
@@ -86,18 +86,26 @@ class LayerWriter:
         context = self.matmul_writer.write(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = writer.node("Sum", tokens, context)  # not Add, as in `write_norm`
         normed = write_norm(writer, f"{name}.intermediate_norm", layer.intermediate_norm, attended)
-        return writer.node("Sum", attended, self._write_gated(writer, name, normed))
+        return writer.node("Sum", attended, self._write_gated(writer, name, normed, partial(writer.node, "Gelu")))
 
-    def _write_gemma(self, writer: Writer, name: str, layer: GemmaLayer, tokens: str, mask: Mask) -> str:
-        """Write a layer of EmbeddingGemma: norms come before and behind each part, and on queries and keys."""
+    def _write_rms_norm_layer(self, writer: Writer, name: str, layer: RmsNormLayer, tokens: str, mask: Mask) -> str:
+        """Write a layer of EmbeddingGemma or Qwen3: norms come before each part, and on queries and keys."""
 
         def write_norm_of(part: str, values: str, factor: float = 1.0) -> str:
-            return write_rms_norm(writer, f"{name}.{part}", layer.get_submodule(part), values, factor)
+            norm = layer.get_submodule(part)
+            if isinstance(norm, nn.Identity):  # behind each part of a Qwen3
+                return values
+            return write_rms_norm(writer, f"{name}.{part}", norm, values, factor)
+
+        def activate(values: str) -> str:
+            if isinstance(layer.activation, nn.SiLU):
+                return writer.node("Mul", values, writer.node("Sigmoid", values))
+            return writer.node("Gelu", values, approximate="tanh")
 
         rotary = mask.rotary[layer.settings.rotary_base, layer.settings.window]
         product = self.matmuls[f"{name}.attention"]
         joint = self.matmul_writer.write(writer, write_norm_of("attention_norm", tokens), product)
-        width, fused = len(product.weight), self._may_fuse(product)
+        width, fused = layer.attention_output.in_features, self._may_fuse(product)
         scale = 1 / math.sqrt(width // layer.heads)
 
         def turn_query(query: str) -> str:
@@ -111,15 +119,15 @@ class LayerWriter:
         )
         context = self.matmul_writer.write(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = writer.node("Sum", tokens, write_norm_of("context_norm", context))
-        gated = self._write_gated(writer, name, write_norm_of("intermediate_norm", attended), approximate="tanh")
+        gated = self._write_gated(writer, name, write_norm_of("intermediate_norm", attended), activate)
         return writer.node("Sum", attended, write_norm_of("output_norm", gated))
 
-    def _write_gated(self, writer: Writer, name: str, normed: str, **gelu: str) -> str:
-        """Write a gated feed-forward part: the half of a product goes through GELU, and is multiplied by the other."""
+    def _write_gated(self, writer: Writer, name: str, normed: str, activate: Callable[[str], str]) -> str:
+        """Write a gated feed-forward part: the half of a product is activated, and is multiplied by the other."""
         inner = self.matmul_writer.write(writer, normed, self.matmuls[f"{name}.intermediate"])
         names = [f"{inner}_activated", f"{inner}_gate"]
         activated, gate = writer.nodes_of("Split", [inner], names, axis=-1, num_outputs=2)
-        inner = writer.node("Mul", writer.node("Gelu", activated, **gelu), gate)
+        inner = writer.node("Mul", activate(activated), gate)
         return self.matmul_writer.write(writer, inner, self.matmuls[f"{name}.output"])
 
     def _may_fuse(self, matmul: MatMul) -> bool:
@@ -150,15 +158,21 @@ def _write_float_attention(
     turn_key: Callable[[str], str] | None = None,
     key_value_heads: int | None = None,
 ) -> str:
-    """Write attention in float32 up to the context (N, L, H).
+    """Write attention in float32 up to the context (N, L, W), as wide as the queries.
 
-    :param joint: queries, keys and values side by side, (N, L, 3 H), or less where heads share keys and values.
+    :param joint: queries, keys and values side by side, (N, L, 3 W), or less where heads share keys and values.
+    :param width: W.
     :param scores_mask: added to the attention scores.
-    :param turn_query: writes what is done to queries (N, heads, L, H / heads) before their product with keys.
+    :param turn_query: writes what is done to queries (N, heads, L, W / heads) before their product with keys.
     :param turn_key: likewise for keys.
-    :param key_value_heads: 1 where all heads share the keys and values of one, which MatMul repeats; default: `heads`.
+    :param key_value_heads: heads of keys and values; as many heads of queries in a row share one. Default: `heads`.
     """
     others = key_value_heads or heads
+
+    def regroup(vectors: str, count: int) -> str:
+        """Stack the rows of the heads that share a key, for one product with it (`count`: `others`); or undo that."""
+        return vectors if others == heads else writer.node("Reshape", vectors, writer.integers(0, count, -1, 0))
+
     joint = writer.node("Reshape", joint, writer.integers(0, 0, heads + 2 * others, width // heads))
     joint = writer.node("Transpose", joint, perm=[0, 2, 1, 3])
     names = [f"{joint}_{name}" for name in ("query", "key", "value")]
@@ -168,9 +182,10 @@ def _write_float_attention(
         query, key, value = writer.nodes_of("Split", [joint, writer.integers(heads, others, others)], names, axis=1)
     query = turn_query(query) if turn_query else query
     key = turn_key(key) if turn_key else key
-    scores = writer.node("MatMul", query, writer.node("Transpose", key, perm=[0, 1, 3, 2]))
-    weights = writer.node("Softmax", writer.node("Add", scores, scores_mask), axis=-1)
-    context = writer.node("Transpose", writer.node("MatMul", weights, value), perm=[0, 2, 1, 3])
+    scores = writer.node("MatMul", regroup(query, others), writer.node("Transpose", key, perm=[0, 1, 3, 2]))
+    weights = writer.node("Softmax", writer.node("Add", regroup(scores, heads), scores_mask), axis=-1)
+    context = regroup(writer.node("MatMul", regroup(weights, others), value), heads)
+    context = writer.node("Transpose", context, perm=[0, 2, 1, 3])
     return writer.node("Reshape", context, writer.integers(0, 0, width))
 
 
@@ -180,20 +195,27 @@ def write_rotary(
     """Write what layers need of the positions of tokens, once for all layers that need the same.
 
     :param numbers: name of the numbers 0 ... L - 1 of the tokens.
-    :param scores: name of what is added to the attention scores of layers where a token sees all others, (N, 1, 1, L).
+    :param scores: name of what is added to all attention scores, (N, 1, 1, L).
     """
+
+    def hide(scores: str, hidden: str) -> str:
+        hidden = writer.node("Mul", writer.node("Cast", hidden, to=TensorProto.FLOAT), writer.number(MASKED_SCORE))
+        return writer.node("Add", scores, hidden)
+
+    def write_distances() -> str:
+        return writer.node("Sub", writer.node("Unsqueeze", numbers, writer.integers(1)), numbers)
+
+    if config.qwen:  # a token sees itself and those before it
+        scores = hide(scores, writer.node("Less", write_distances(), writer.integer(0)))
     found = {}
     for base, window in dict.fromkeys((layer.rotary_base, layer.window) for layer in config.rotary):
         # the angle at a position is its number times that at position 1
-        speeds = floats(rotary_angles(2, config.hidden_size // config.num_attention_heads, base)[1])
+        speeds = floats(rotary_angles(2, config.width_of_head, base)[1])
         rows = writer.node("Unsqueeze", writer.node("Cast", numbers, to=TensorProto.FLOAT), writer.integers(1))
         angles = writer.node("Mul", rows, writer.constant(f"rotary_{base!r}", speeds))
         near = scores
         if window is not None:
-            distances = writer.node("Sub", writer.node("Unsqueeze", numbers, writer.integers(1)), numbers)
-            far = writer.node("Greater", writer.node("Abs", distances), writer.integer(window))
-            far = writer.node("Mul", writer.node("Cast", far, to=TensorProto.FLOAT), writer.number(MASKED_SCORE))
-            near = writer.node("Add", scores, far)
+            near = hide(scores, writer.node("Greater", writer.node("Abs", write_distances()), writer.integer(window)))
         found[base, window] = Rotary(writer.node("Cos", angles), writer.node("Sin", angles), near)
     return found
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from xcompress.export.int4 import Floats, Int4Weights, quantize_rows, quantize_rows_gptq
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.modeling.four_bits import block_size_for
-from xcompress.modeling.layers import GemmaLayer, Layer
+from xcompress.modeling.layers import Layer, RmsNormLayer
 from xcompress.modeling.student import Student
 
 Level = Literal["static", "token", "fp32"]
@@ -288,7 +288,7 @@ def matmuls(student: Student) -> dict[str, MatMul]:
     for name, layer in student.layers().items():
         width = layer.attention.in_features
         scale = np.ones(layer.attention.out_features, dtype=np.float32)
-        if not isinstance(layer, GemmaLayer):
+        if not isinstance(layer, RmsNormLayer):
             scale[:width] = 1 / math.sqrt(width // layer.heads)
         add(f"{name}.attention", layer.attention, scale)
         add(f"{name}.attention_output", layer.attention_output)

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from xcompress.export import LEAST_NORM, MASKED_SCORE
 from xcompress.modeling.attention import token_distances
-from xcompress.modeling.layers import GemmaLayer, Layer, ModernBertAttention, ModernBertLayer, rotary_angles
+from xcompress.modeling.layers import Layer, ModernBertAttention, ModernBertLayer, RmsNormLayer, rotary_angles
 from xcompress.modeling.student import Student, StudentConfig
 
 
@@ -136,7 +136,7 @@ class PhoneModel(nn.Module):
         self.layers = nn.ModuleList(
             PhoneModernBertLayer(layer) if isinstance(layer, ModernBertLayer) else PhoneLayer(layer)
             for layer in layers.values()
-            if not isinstance(layer, GemmaLayer)  # refused before
+            if not isinstance(layer, RmsNormLayer)  # refused before
         )
         self.order = [list(layers).index(name) for name in self.config.stack]
         self.eval().requires_grad_(False)

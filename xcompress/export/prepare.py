@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ from xcompress.vocab.student import encode_ids, trim_student
 
 SHIFTED_ON = 256
 """Sentences whose mean is taken out before the head."""
+MOST_SCORES = 2**31
+"""Attention scores of one text in all heads: 9 GB in float32, and softmax needs as much again. Verification encodes a
+text of the largest length."""
 SENTENCES_PER_AXIS = 4
 """With fewer sentences than this per principal axis, the axes are not well determined."""
 
@@ -53,8 +57,10 @@ def prepare(
     :param read_text: returns real sentences; called only where the vectors are reduced or centred.
     :raises InputError: when the student cannot be changed in this way, or the target has no layers like its own.
     """
-    if student.config.gemma and config.target in (*PHONE_FILES, "coreml"):
-        raise InputError(f"target: {config.target} has no layers of Gemma, as this model has; choose cpu or mobile")
+    kind = student.config.language_model
+    lacking = f"layers of {kind}" if kind else "lasttoken pooling" if student.config.pooling == "lasttoken" else None
+    if lacking and config.target in (*PHONE_FILES, "coreml"):
+        raise InputError(f"target: {config.target} has no {lacking}, as this model has; choose cpu or mobile")
     changes: dict[str, Any] = {}
     # A rounded head leaves a part of what all vectors of a narrow cone share: in int8, multilingual-e5-small had
     # a cosine of 0.87 for a single token. A student's own head may be rounded: tiny had 0.99, also in 4 bits.
@@ -97,10 +103,16 @@ def prepare(
 
 
 def _check_room(student: Student, tokenizer: Tokenizer) -> None:
-    """Check that the student reads more of a text than the prefix and the special tokens.
+    """Check that the student reads more of a text than the prefix and the special tokens, and no more than fits.
 
-    :raises InputError: when it does not, so that all texts would have one vector.
+    :raises InputError: when all texts would have one vector, or the attention scores of a long text are too many.
     """
+    heads, longest = student.config.num_attention_heads, student.config.max_tokens
+    if heads * longest**2 > MOST_SCORES:
+        raise InputError(
+            f"max_tokens: the attention of a text of {longest:,} tokens takes {4 * heads * longest**2 / 1e9:.0f} GB; "
+            f"cut texts at {isqrt(MOST_SCORES // heads)} tokens or fewer, such as with --max-tokens 512"
+        )
     tokenizer.no_truncation()
     tokenizer.no_padding()
     # The space that ends a prefix belongs to the first word of the text.

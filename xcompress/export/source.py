@@ -43,7 +43,7 @@ class SourceOptions:
     prefix: str = ""
     """Text in front of every sentence."""
     pooling: str | None = None
-    """mean or cls."""
+    """mean, cls or lasttoken."""
     max_tokens: int | None = None
     """Truncate texts to this many tokens, if the encoder accepts as many."""
 
@@ -224,8 +224,8 @@ def _check(source: Source, options: SourceOptions) -> Source:
         if options.pooling is None and not is_pipeline(folder) and (name := classifier_of(folder)):
             raise InputError(
                 f"{folder / 'config.json'}: architectures names {name}, a cross-encoder or another classifier, which "
-                "gives grades and no vectors; choose a sentence encoder, or set --pooling to mean or cls if it was "
-                "trained with that"
+                "gives grades and no vectors; choose a sentence encoder, or set --pooling to mean, cls or lasttoken if "
+                "it was trained with that"
             )
         check_files(folder, options.tokenizer)
         return replace(source, options=options)

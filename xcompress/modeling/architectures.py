@@ -17,11 +17,12 @@ RELATIVE_BUCKETS = 32
 """Buckets of MPNet's relative attention bias: transformers always uses this many, whatever config.json says."""
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 """Kinds of layers where positions are rotary: a token sees all tokens, or those near it."""
-LayerKind = Literal["bert", "modernbert", "gemma"]
+LayerKind = Literal["bert", "modernbert", "gemma", "qwen"]
 _SUPPORTED: Mapping[LayerKind, Mapping[str, object]] = {
     "bert": {"position_embedding_type": "absolute"},  # ModernBERT does not read this key: mmBERT has sans_pos there
     "modernbert": {"attention_bias": False, "mlp_bias": False, "norm_bias": False, "rope_scaling": None},
     "gemma": {"attention_bias": False, "attn_logit_softcapping": None, "rope_scaling": None},
+    "qwen": {"attention_bias": False, "use_sliding_window": False, "rope_scaling": None},
 }
 """Values of keys in config.json that a `Student` supports, by the kind of the layers."""
 _READABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -71,8 +72,8 @@ class Architecture:
     """The activation function."""
     token_types: bool = True
     """Whether there are token types."""
-    padding_id: int = 0
-    """Id of the padding token where config.json names none."""
+    padding_id: int | None = 0
+    """Id of the padding token where config.json names none; None: that of the token that ends a text."""
     positions_follow_padding: bool = False
     """Whether the first position is the padding token's id + 1, as in RoBERTa."""
     relative_bias: bool = False
@@ -145,17 +146,21 @@ _MODERNBERT_LAYER = {
     "intermediate": ("mlp.Wi",),
     "output": ("mlp.Wo",),
 }
-_GEMMA_EMBEDDINGS = {_WORD_EMBEDDINGS: "embed_tokens.weight", "final_norm.weight": "norm.weight"}
-_GEMMA_LAYER = {
+_LANGUAGE_MODEL_SIZES = {"key_value_heads": "num_key_value_heads", "head_width": "head_dim"}
+_LANGUAGE_MODEL_EMBEDDINGS = {_WORD_EMBEDDINGS: "embed_tokens.weight", "final_norm.weight": "norm.weight"}
+_QWEN_LAYER = {
     "attention_norm": ("input_layernorm",),
     "attention": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "query_norm": ("self_attn.q_norm",),
     "key_norm": ("self_attn.k_norm",),
     "attention_output": ("self_attn.o_proj",),
-    "context_norm": ("post_attention_layernorm",),
-    "intermediate_norm": ("pre_feedforward_layernorm",),
+    "intermediate_norm": ("post_attention_layernorm",),
     "intermediate": ("mlp.gate_proj", "mlp.up_proj"),
     "output": ("mlp.down_proj",),
+}
+_GEMMA_LAYER = _QWEN_LAYER | {
+    "context_norm": ("post_attention_layernorm",),
+    "intermediate_norm": ("pre_feedforward_layernorm",),
     "output_norm": ("post_feedforward_layernorm",),
 }
 BERT_NAMES = WeightNames(_EMBEDDINGS, _LAYER)
@@ -219,12 +224,22 @@ ARCHITECTURES = {
         default_epsilon=1e-5,
     ),
     "gemma3_text": Architecture(
-        _SIZES,
-        WeightNames(_GEMMA_EMBEDDINGS, _GEMMA_LAYER, layer_prefix="layers.{}."),
+        _SIZES | _LANGUAGE_MODEL_SIZES,
+        WeightNames(_LANGUAGE_MODEL_EMBEDDINGS, _GEMMA_LAYER, layer_prefix="layers.{}."),
         activation="hidden_activation",
         gelu="gelu_pytorch_tanh",
         token_types=False,
         layers="gemma",
+        epsilon="rms_norm_eps",
+        default_epsilon=1e-6,
+    ),
+    "qwen3": Architecture(
+        _SIZES | _LANGUAGE_MODEL_SIZES,
+        WeightNames(_LANGUAGE_MODEL_EMBEDDINGS, _QWEN_LAYER, layer_prefix="layers.{}."),
+        gelu="silu",
+        token_types=False,
+        padding_id=None,
+        layers="qwen",
         epsilon="rms_norm_eps",
         default_epsilon=1e-6,
     ),
@@ -262,10 +277,10 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
     missing = [name for name in architecture.sizes.values() if not isinstance(config.get(name), int)]
     if missing:
         raise InputError(f"{file}: no {', '.join(missing)}; give a complete encoder")
-    padding = config.get("pad_token_id")
-    padding = architecture.padding_id if padding is None else padding
+    paddings = config.get("pad_token_id"), architecture.padding_id, config.get("eos_token_id")
+    padding = next((number for number in paddings if number is not None), None)
     # MPNet counts positions from its default padding id, whatever config.json says
-    last_unused = architecture.padding_id if architecture.relative_bias else padding
+    last_unused: Any = architecture.padding_id if architecture.relative_bias else padding
     sizes = {
         **{field: config[name] for field, name in architecture.sizes.items()},
         "type_vocab_size": config.get("type_vocab_size", 2) if architecture.token_types else 0,
@@ -287,11 +302,13 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
 def _read_layers(config: Mapping[str, Any], kind: LayerKind) -> dict[str, Any]:
     """Read what layers have beside their sizes, as fields of `StudentConfig`.
 
-    :raises InputError: as `_read_modernbert` and `_read_gemma`.
+    :raises InputError: as `_read_modernbert`, `_read_gemma` and `_read_qwen`.
     """
     if kind == "modernbert":
         return {"modernbert": _read_modernbert(config)}
-    return _read_gemma(config) if kind == "gemma" else {}
+    if kind == "gemma":
+        return {"gemma": _read_gemma(config)}
+    return {"qwen": _read_qwen(config)} if kind == "qwen" else {}
 
 
 def _read_modernbert(config: Mapping[str, Any]) -> tuple[ModernBertAttention, ...]:
@@ -311,13 +328,12 @@ def _read_modernbert(config: Mapping[str, Any]) -> tuple[ModernBertAttention, ..
     return tuple(ModernBertAttention(base, window, norm=row > 0) for row, (base, window) in enumerate(layers))
 
 
-def _read_gemma(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what an EmbeddingGemma has beside its sizes, as fields of `StudentConfig`.
+def _read_gemma(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
+    """Read what each layer of an EmbeddingGemma is.
 
-    :raises InputError: when a key has another type, tokens see only those before them, or the shape of a head or the
-        positions are others.
+    :raises InputError: when a key has another type, tokens see only those before them, or the scale of the attention
+        scores or the positions are others.
     """
-    heads, shared = config["num_attention_heads"], config.get("num_key_value_heads", 4)
     every, local = config.get("sliding_window_pattern", 6), config.get("sliding_window", 4096)
     if not isinstance(every, int) or every < 1 or not isinstance(local, int) or local < 2:
         raise InputError(
@@ -329,19 +345,27 @@ def _read_gemma(config: Mapping[str, Any]) -> dict[str, Any]:
             "use_bidirectional_attention is not true, so that a token sees only those before it; choose an encoder "
             "such as EmbeddingGemma, or take this one as the teacher of a recipe"
         )
-    of_head, scale = config.get("head_dim", 256), config.get("query_pre_attn_scalar", 256)
-    if not heads * of_head == heads * scale == config["hidden_size"] or shared not in (1, heads):
+    scale = config.get("query_pre_attn_scalar", 256)
+    if scale != config["head_dim"]:
         raise InputError(
-            f"head_dim is {short_repr(of_head)}, query_pre_attn_scalar {short_repr(scale)} and num_key_value_heads "
-            f"{short_repr(shared)}; supported are hidden_size / num_attention_heads for the first two, and 1 or "
-            "num_attention_heads for the third: choose another encoder"
+            f"query_pre_attn_scalar is {short_repr(scale)}, only that of head_dim, {config['head_dim']}, is supported; "
+            "choose another encoder"
         )
     kinds = [_LOCAL if (row + 1) % every else _GLOBAL for row in range(config["num_hidden_layers"])]
     bases = config.get("rope_theta", 1_000_000.0), config.get("rope_local_base_freq", 10_000.0)
     # transformers reads the window as that of both sides together
     layers = _read_rotary(config, kinds, bases, local // 2)
-    gemma = tuple(RotaryAttention(base, window) for base, window in layers)
-    return {"gemma": gemma, "key_value_heads": 1 if shared < heads else None}
+    return tuple(RotaryAttention(base, window) for base, window in layers)
+
+
+def _read_qwen(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
+    """Read what each layer of a Qwen3 is.
+
+    :raises InputError: when a key has another type, a layer has a window, or the positions are scaled.
+    """
+    kinds, base = [_GLOBAL] * config["num_hidden_layers"], config.get("rope_theta", 10_000.0)
+    layers = _read_rotary(config, kinds, (base, base), 0)
+    return tuple(RotaryAttention(base, window) for base, window in layers)
 
 
 def _read_rotary(
@@ -364,7 +388,7 @@ def _read_rotary(
         )
     given, base_of = config.get("rope_parameters") or {}, dict[str, float]()
     for kind, base in zip((_GLOBAL, _LOCAL), bases, strict=True):
-        own = given.get(kind, {}) if isinstance(given, dict) else given
+        own = given.get(kind, given) if isinstance(given, dict) else given
         if not isinstance(own, dict) or own.get("rope_type", "default") != "default":
             raise InputError(f"rope_parameters has {short_repr(own)}, only the rope_type 'default' is supported")
         base_of[kind] = own.get("rope_theta", base)

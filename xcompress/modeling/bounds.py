@@ -30,6 +30,7 @@ LARGEST: Mapping[str, int] = {
     "max_tokens": 1_000_000,
     "relative_buckets": 10_000,
     "key_value_heads": 10_000,
+    "head_width": 100_000,
 }
 """The largest value of each size of `StudentConfig`, far above those of real encoders."""
 MOST_PARAMETERS = 10_000_000_000
@@ -37,7 +38,7 @@ MOST_PARAMETERS = 10_000_000_000
 _SLACK = 1_000_000
 """Weights, which take 4 MB."""
 _FROM_ZERO = ("position_offset", "type_vocab_size", "pad_token_id", "prelude_layers", "coda_layers")
-_OPTIONAL = ("bottleneck", "head_size", "relative_buckets", "key_value_heads")
+_OPTIONAL = ("bottleneck", "head_size", "relative_buckets", "key_value_heads", "head_width")
 
 
 def check_sizes(config: Mapping[str, object], names: Mapping[str, str] | None = None) -> None:
@@ -77,7 +78,9 @@ def count_matrix_entries(sizes: Mapping[str, int | None]) -> int:
     size = {name: sizes.get(name) or 0 for name in LARGEST}
     hidden, bottleneck = size["hidden_size"], size["bottleneck"]
     layers = size["prelude_layers"] + size["unit_layers"] + size["coda_layers"]
-    layer = 4 * hidden * hidden + 2 * hidden * size["intermediate_size"]
+    queries = size["num_attention_heads"] * size["head_width"] or hidden
+    keys = size["key_value_heads"] * size["head_width"] or queries
+    layer = 2 * hidden * (queries + keys + size["intermediate_size"])
     rows = size["max_position_embeddings"] + size["type_vocab_size"] + bottleneck + size["head_size"]
     return size["vocab_size"] * (bottleneck or hidden) + rows * hidden + layers * layer
 

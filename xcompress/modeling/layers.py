@@ -1,4 +1,4 @@
-"""The transformer layers of a student: those of BERT, of ModernBERT and of EmbeddingGemma."""
+"""The transformer layers of a student: those of BERT, of ModernBERT, and of EmbeddingGemma and Qwen3."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -107,12 +107,14 @@ class ModernBertLayer(nn.Module):
         return attended + self.dropout(self.output(functional.gelu(activated) * gate))  # type: ignore[no-any-return]
 
 
-class GemmaLayer(nn.Module):
-    """One transformer layer of Gemma 3 (Gemma Team, 2025, arXiv:2503.19786) as in EmbeddingGemma: tokens see both ways.
+class RmsNormLayer(nn.Module):
+    """One transformer layer of EmbeddingGemma or Qwen3. Its norms are without means (RMSNorm).
 
-    Norms are without means (RMSNorm), and come before and behind attention and the feed-forward part. Queries and keys
-    of each head have norms, too. All heads may share the keys and values of one (Shazeer, 2019, arXiv:1911.02150). The
-    feed-forward part is gated as that of ModernBERT, with the approximation of GELU by tanh.
+    They come before attention and the feed-forward part, and on the queries and keys of each head. Groups of heads may
+    share keys and values (Ainslie et al., 2023, arXiv:2305.13245). The feed-forward part is gated as in ModernBERT.
+
+    Gemma 3 (Gemma Team, 2025, arXiv:2503.19786) has norms behind both parts, too, and the approximation of GELU by
+    tanh. Qwen3 (Qwen Team, 2025, arXiv:2505.09388) has SiLU.
     """
 
     def __init__(self, config: "StudentConfig", settings: RotaryAttention) -> None:
@@ -120,17 +122,18 @@ class GemmaLayer(nn.Module):
         width, epsilon = config.hidden_size, config.layer_norm_eps
         self.heads, self.settings = config.num_attention_heads, settings
         self.key_value_heads = config.key_value_heads or self.heads
-        of_head = width // self.heads
+        of_head, is_gemma = config.width_of_head, bool(config.gemma)
         self.attention_norm = nn.RMSNorm(width, eps=epsilon)
         self.attention = nn.Linear(width, (self.heads + 2 * self.key_value_heads) * of_head, bias=False)
         self.query_norm = nn.RMSNorm(of_head, eps=epsilon)
         self.key_norm = nn.RMSNorm(of_head, eps=epsilon)
-        self.attention_output = nn.Linear(width, width, bias=False)
-        self.context_norm = nn.RMSNorm(width, eps=epsilon)
+        self.attention_output = nn.Linear(self.heads * of_head, width, bias=False)
+        self.context_norm = nn.RMSNorm(width, eps=epsilon) if is_gemma else nn.Identity()
         self.intermediate_norm = nn.RMSNorm(width, eps=epsilon)
         self.intermediate = nn.Linear(width, 2 * config.intermediate_size, bias=False)
         self.output = nn.Linear(config.intermediate_size, width, bias=False)
-        self.output_norm = nn.RMSNorm(width, eps=epsilon)
+        self.activation = nn.GELU("tanh") if is_gemma else nn.SiLU()
+        self.output_norm = nn.RMSNorm(width, eps=epsilon) if is_gemma else nn.Identity()
         self.dropout = nn.Dropout(0.0)
 
     def forward(self, tokens: Tensor, parts: Sequence[BatchPart]) -> Tensor:
@@ -145,7 +148,7 @@ class GemmaLayer(nn.Module):
         context = self.attention_output(_attend_in_parts(joint, parts, heads, others, self.settings))
         attended = tokens + self.dropout(self.context_norm(context))
         activated, gate = self.intermediate(self.intermediate_norm(attended)).chunk(2, dim=-1)
-        expanded = self.output(functional.gelu(activated, approximate="tanh") * gate)
+        expanded = self.output(self.activation(activated) * gate)
         return attended + self.dropout(self.output_norm(expanded))  # type: ignore[no-any-return]
 
 
@@ -169,16 +172,55 @@ class Uninitialized(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-TransformerLayer = Layer | ModernBertLayer | GemmaLayer
+TransformerLayer = Layer | ModernBertLayer | RmsNormLayer
 """A layer of a student."""
+
+
+def check_rotary(config: "StudentConfig") -> None:
+    """Check what a configuration says about layers with rotary positions, and about heads that only some of them have.
+
+    :raises InputError: when its parts do not fit together.
+    """
+    named = {name: getattr(config, name) for name in ("modernbert", "gemma", "qwen") if getattr(config, name)}
+    if len(named) > 1:
+        raise InputError(f"{' and '.join(named)}: layers are of one kind; leave all but one of them out")
+    for name in ("key_value_heads", "head_width"):
+        if getattr(config, name) and not config.language_model:
+            raise InputError(f"{name}: only layers of gemma and qwen have it; set it to null")
+    if config.num_attention_heads % (config.key_value_heads or 1):
+        raise InputError(
+            f"num_attention_heads {config.num_attention_heads} is not a multiple of key_value_heads "
+            f"{config.key_value_heads}; correct one of them"
+        )
+    for name, layers in named.items():
+        if len(layers) != config.prelude_layers + config.unit_layers + config.coda_layers:
+            raise InputError(
+                f"{name} has {len(layers)} entries, not one for each of the prelude_layers, unit_layers and "
+                "coda_layers; correct one of them"
+            )
+    if config.width_of_head % 2:
+        raise InputError(
+            f"a head is {config.width_of_head} wide, and rotary positions need an even number; correct head_width, or "
+            "hidden_size and num_attention_heads"
+        )
+    if config.relative_buckets or config.type_vocab_size:
+        raise InputError(
+            "relative_buckets and type_vocab_size: with rotary positions there is neither; set them to null and 0"
+        )
+    unit = config.modernbert[config.prelude_layers :][: config.unit_layers]
+    if config.recurrences > 1 and not all(layer.norm for layer in unit):
+        raise InputError(
+            "recurrences: the first layer of a ModernBERT has no norm in front of its attention, so it is applied "
+            "once; make it the prelude, or leave it out of the unit"
+        )
 
 
 def make_layers(config: "StudentConfig") -> list[TransformerLayer]:
     """Make the distinct layers of a student: prelude, unit, coda."""
     if config.modernbert:
         return [ModernBertLayer(config, settings) for settings in config.modernbert]
-    if config.gemma:
-        return [GemmaLayer(config, settings) for settings in config.gemma]
+    if config.rotary:
+        return [RmsNormLayer(config, settings) for settings in config.rotary]
     return [Layer(config) for _ in range(config.prelude_layers + config.unit_layers + config.coda_layers)]
 
 
@@ -189,10 +231,10 @@ def _attend_in_parts(
     key_value_heads: int,
     settings: RotaryAttention | None = None,
 ) -> Tensor:
-    """Map queries, keys and values side by side, (N, L, W) or packed (T, W), to their attention (N, L, H) or (T, H).
+    """Map queries, keys and values side by side, (N, L, W) or packed (T, W), to attention as wide as the queries.
 
     :param heads: number of heads of queries.
-    :param key_value_heads: the same number, or 1: all heads share the keys and values of one.
+    :param key_value_heads: the same number, or a divisor of it: as many heads in a row share keys and values.
     """
     contexts = []
     rows = torch.split(joint, [part.rows for part in parts]) if len(parts) > 1 else (joint,)
@@ -206,7 +248,8 @@ def _attend_in_parts(
             angles = rotary_angles(length, query.shape[-1], settings.rotary_base).to(query.device)
             query, key = _rotate(query, angles), _rotate(key, angles)
             mask = mask if settings.window is None else _window_mask(mask, settings.window).to(query.dtype)
-        key, value = (vectors.expand(-1, heads, -1, -1) for vectors in (key, value))
+        sharing = (-1, -1, heads // key_value_heads, -1, -1)
+        key, value = (vectors[:, :, None].expand(sharing).flatten(1, 2) for vectors in (key, value))
         context = attend(query, key, value, mask).transpose(1, 2).reshape(batch, length, -1)
         contexts.append(part.unpad(context))
     return torch.cat(contexts) if len(contexts) > 1 else contexts[0]

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import torch
 from tokenizers import Tokenizer
@@ -68,7 +68,7 @@ def import_encoder(
         (4-bit BERT).
     :param tokenizer: a tokenizer.json; required where the model has none.
     :param prefix: text in front of every sentence; default: the model's default prompt.
-    :param pooling: mean or cls, where the model does not say; default: mean.
+    :param pooling: mean, cls or lasttoken, where the model does not say; default: mean.
     :param max_tokens: longer texts are truncated; default, and upper limit: the model's own.
     :param trust_remote_code: whether the folder may name code; none is run here.
     :raises InputError: when the model is not supported, is damaged, names code, or has no tokenizer.
@@ -235,11 +235,9 @@ def _choose_pooling(path: Path, of_model: str | None, requested: str | None) -> 
         raise InputError(f"{path}: pooling {requested!r} requested, but the model declares {of_model!r}; leave it out")
     pooling = of_model or requested
     if pooling not in (*get_args(Pooling), None):
-        advice = "choose another model" if of_model else f"choose {' or '.join(get_args(Pooling))}"
-        raise InputError(
-            f"{path}: pooled by {pooling!r}, only {' and '.join(get_args(Pooling))} are supported; {advice}"
-        )
-    return "cls" if pooling == "cls" else "mean"
+        advice = "choose another model" if of_model else "choose one of them"
+        raise InputError(f"{path}: pooled by {pooling!r}, only {', '.join(get_args(Pooling))} are supported; {advice}")
+    return cast(Pooling, pooling or "mean")
 
 
 def _choose_max_tokens(config: StudentConfig, of_model: int | None, requested: int | None) -> int:

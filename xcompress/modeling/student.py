@@ -1,8 +1,8 @@
 """The student: embeddings with a bottleneck, layers of which some recur, a head, pooling, and its folder on disk.
 
 An encoder of the BERT family is the same class with M = its layers, R = 1 and no bottleneck. So the assistant is a
-`Student`, too, and so is an encoder of another library that is exported without training. ModernBERT and EmbeddingGemma
-have layers of other classes.
+`Student`, too, and so is an encoder of another library that is exported without training. ModernBERT, EmbeddingGemma
+and Qwen3 have layers of other classes.
 """
 
 import json
@@ -23,15 +23,22 @@ from torch.nn import functional
 from xcompress.batches import group_by_length
 from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import read_mapping, whole_file
-from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length
+from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length, token_distances
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
-from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, TransformerLayer, Uninitialized, make_layers
+from xcompress.modeling.layers import (
+    ModernBertAttention,
+    RotaryAttention,
+    TransformerLayer,
+    Uninitialized,
+    check_rotary,
+    make_layers,
+)
 from xcompress.modeling.packing import Packing
 from xcompress.paths import path_inside
 from xcompress.sources.model_folder import STUDENT
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, prefix_problem, read_tokenizer
 
-Pooling = Literal["mean", "cls"]
+Pooling = Literal["mean", "cls", "lasttoken"]
 STUDENT_FILES = ("model.safetensors", "config.json", "tokenizer.json")
 """The files of a student."""
 BATCH_TOKENS_CPU = 2048
@@ -81,7 +88,7 @@ class StudentConfig:
     prefix: str = ""
     """Text the model expects in front of every sentence."""
     pooling: Pooling = "mean"
-    """The sentence vector: the mean of the token vectors, or the first of them (cls)."""
+    """The sentence vector: the mean of the token vectors, the first of them (cls), or the last."""
     relative_buckets: int | None = None
     """Rows of the relative attention bias, which all layers share, as in MPNet; None: no such bias."""
     head_activation: Literal["tanh"] | None = None
@@ -89,13 +96,18 @@ class StudentConfig:
     modernbert: tuple[ModernBertAttention, ...] = ()
     """The distinct layers of a ModernBERT: prelude, unit, coda."""
     gemma: tuple[RotaryAttention, ...] = ()
-    """The distinct layers of an EmbeddingGemma. Neither these nor those: layers of BERT, with position embeddings."""
+    """The distinct layers of an EmbeddingGemma."""
+    qwen: tuple[RotaryAttention, ...] = ()
+    """The distinct layers of a Qwen3, where a token sees itself and those before it. None of these three kinds: layers
+    of BERT, with position embeddings."""
     key_value_heads: int | None = None
-    """Heads of keys and values in a layer of EmbeddingGemma: 1, or None for `num_attention_heads`."""
+    """Heads of keys and values in a layer of EmbeddingGemma or Qwen3; None: `num_attention_heads`."""
+    head_width: int | None = None
+    """Numbers of a head in such a layer; None: `hidden_size` / `num_attention_heads`."""
 
     def __post_init__(self) -> None:
         check_sizes(vars(self))
-        if self.hidden_size % self.num_attention_heads:
+        if self.head_width is None and self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}; "
                 "choose heads that divide it"
@@ -110,7 +122,7 @@ class StudentConfig:
                 f"relative_buckets {self.relative_buckets} is not a multiple of 4; choose another, such as 32"
             )
         if self.pooling not in get_args(Pooling):
-            raise InputError(f"pooling {self.pooling!r} is unknown; choose {' or '.join(get_args(Pooling))}")
+            raise InputError(f"pooling {self.pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
         if self.head_activation not in ("tanh", None):
             raise InputError(f"head_activation {self.head_activation!r} is unknown; choose tanh, or leave it out")
         if self.head_activation and not self.head_size:
@@ -119,40 +131,23 @@ class StudentConfig:
             raise InputError(f"prefix is {self.prefix!r}, not a text; correct it")
         if problem := prefix_problem(self.prefix):
             raise InputError(f"prefix {problem}; correct it")
-        if self.rotary or self.key_value_heads:
-            self._check_rotary()
-
-    def _check_rotary(self) -> None:
-        layers, width = self.rotary, self.hidden_size // self.num_attention_heads
-        if self.key_value_heads not in ((None, 1) if self.gemma else (None,)):
-            raise InputError(f"key_value_heads {self.key_value_heads} is not supported; choose 1 with gemma, or null")
-        if self.modernbert and self.gemma:
-            raise InputError("modernbert and gemma: layers are of one kind; leave one of them out")
-        if len(layers) != self.prelude_layers + self.unit_layers + self.coda_layers:
-            raise InputError(
-                f"{'modernbert' if self.modernbert else 'gemma'} has {len(layers)} entries, not one for each of the "
-                "prelude_layers, unit_layers and coda_layers; correct one of them"
-            )
-        if width % 2:
-            raise InputError(
-                f"hidden_size / num_attention_heads is {width}, and rotary positions need an even number; correct one "
-                "of them"
-            )
-        if self.relative_buckets or self.type_vocab_size:
-            raise InputError(
-                "relative_buckets and type_vocab_size: with rotary positions there is neither; set them to null and 0"
-            )
-        unit = self.modernbert[self.prelude_layers :][: self.unit_layers]
-        if self.recurrences > 1 and not all(layer.norm for layer in unit):
-            raise InputError(
-                "recurrences: the first layer of a ModernBERT has no norm in front of its attention, so it is applied "
-                "once; make it the prelude, or leave it out of the unit"
-            )
+        if self.rotary or self.key_value_heads or self.head_width:
+            check_rotary(self)
 
     @property
     def rotary(self) -> tuple[RotaryAttention, ...]:
         """The distinct layers where positions are rotary; empty where they are embedded."""
-        return self.modernbert or self.gemma
+        return self.modernbert or self.gemma or self.qwen
+
+    @property
+    def language_model(self) -> str | None:
+        """The language model that has such layers, if any."""
+        return "Gemma" if self.gemma else "Qwen3" if self.qwen else None
+
+    @property
+    def width_of_head(self) -> int:
+        """Numbers of a head of attention."""
+        return self.head_width or self.hidden_size // self.num_attention_heads
 
     @property
     def dimension(self) -> int:
@@ -185,7 +180,7 @@ def check_recurrences(requested: int, most: int) -> None:
 class Embeddings(nn.Module):
     """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm.
 
-    A ModernBERT has neither of the other two, nor a bias; an EmbeddingGemma has token embeddings alone.
+    A ModernBERT has neither of the other two, nor a bias; EmbeddingGemma and Qwen3 have token embeddings alone.
     """
 
     def __init__(self, config: StudentConfig) -> None:
@@ -197,7 +192,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size) if is_bert else None
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
         norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=is_bert)
-        self.norm = nn.Identity() if config.gemma else norm
+        self.norm = nn.Identity() if config.language_model else norm
         self.dropout = nn.Dropout(0.0)
         self.offset = config.position_offset
 
@@ -240,7 +235,7 @@ class Student(nn.Module):
         self.final_norm: nn.LayerNorm | nn.RMSNorm | None = None
         if config.modernbert:
             self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False)
-        elif config.gemma:
+        elif config.language_model:
             self.final_norm = nn.RMSNorm(width, eps=config.layer_norm_eps)
         self.head = nn.Linear(width, config.head_size) if config.head_size else None
         self.apply(_initialize_weights)
@@ -290,6 +285,8 @@ class Student(nn.Module):
 
     def _mask(self, attention_mask: Tensor) -> Tensor:
         visible = attention_mask.bool()[:, None, None, :]
+        if self.config.qwen:
+            visible = visible & (token_distances(attention_mask.shape[1], attention_mask.device) <= 0)
         if self.relative is None:
             return visible
         return self.relative(attention_mask.shape[1]).masked_fill(~visible, -torch.inf)  # type: ignore[no-any-return]
@@ -303,7 +300,13 @@ class Student(nn.Module):
         activated = self.config.head_activation is not None
         if self.head is not None and not activated:
             tokens = self.head(tokens)
-        sentences = tokens[:, 0] if self.config.pooling == "cls" else mean_pooling(tokens, attention_mask)
+        if self.config.pooling == "cls":
+            sentences = tokens[:, 0]
+        elif self.config.pooling == "lasttoken":
+            last = (attention_mask.cumsum(1) * attention_mask).argmax(1)
+            sentences = tokens[torch.arange(tokens.shape[0], device=tokens.device), last]
+        else:
+            sentences = mean_pooling(tokens, attention_mask)
         if self.head is not None and activated:
             sentences = torch.tanh(self.head(sentences))
         return tokens, functional.normalize(sentences, dim=-1) if self.config.normalize else sentences
@@ -376,7 +379,8 @@ def read_config(folder: Path) -> StudentConfig:
     given = {name: value for name, value in config.items() if name in known}
     try:
         given["modernbert"] = tuple(ModernBertAttention(**layer) for layer in given.get("modernbert", ()))
-        given["gemma"] = tuple(RotaryAttention(**layer) for layer in given.get("gemma", ()))
+        for kind in ("gemma", "qwen"):
+            given[kind] = tuple(RotaryAttention(**layer) for layer in given.get(kind, ()))
         student = StudentConfig(**given)
     except (InputError, TypeError) as error:  # TypeError: a field is missing
         raise InputError(f"{folder / 'config.json'}: {first_line(error)}") from error

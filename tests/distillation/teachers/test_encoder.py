@@ -128,7 +128,7 @@ def test_a_layer_source_is_pooled_by_the_mean_or_the_first_token(tmp_path: Path)
         assert student.config.pooling == pooling
         assert close(encode(student, tokenizer, TEXTS), unit_length(by_hand(TEXTS, pooling)))
     folder = sentence_transformer(tmp_path / "max", "max")
-    with pytest.raises(InputError, match="pooled by 'max', only mean and cls are supported"):
+    with pytest.raises(InputError, match="pooled by 'max', only mean, cls, lasttoken are"):
         check_layers(EncoderSection(source=str(folder)), folder, "assistant")
 
 

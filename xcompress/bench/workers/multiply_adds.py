@@ -27,16 +27,19 @@ def count_multiply_adds(
     bottleneck: int = 0,
     *,
     gated: bool = False,
-    key_value_width: int | None = None,
+    heads: tuple[int, int | None, int | None] = (1, None, None),
 ) -> MultiplyAdds:
     """Count those of a BERT: 4 H^2 + 2 H I for a token in each layer, 2 H for each pair (scores and context).
 
     :param bottleneck: B, when every token's embedding is multiplied with a B x H projection.
     :param gated: whether the feed-forward layers have a gate, as in ModernBERT: 3 H I in place of 2 H I.
-    :param key_value_width: numbers of the keys of a token, and of its values, where heads share them; default: H.
+    :param heads: number of heads, that of heads of keys and values (None: as many), and the width of a head (None: the
+        heads are H wide together).
     """
-    layer = 2 * hidden * (hidden + (key_value_width or hidden)) + (3 if gated else 2) * hidden * inner
-    return MultiplyAdds(layers * layer + bottleneck * hidden, layers * 2 * hidden)
+    number, shared, width = heads
+    width = width or hidden // number
+    layer = 2 * hidden * width * (number + (shared or number)) + (3 if gated else 2) * hidden * inner
+    return MultiplyAdds(layers * layer + bottleneck * hidden, layers * 2 * number * width)
 
 
 def bundle_multiply_adds(folder: Path) -> MultiplyAdds | None:
@@ -47,8 +50,7 @@ def bundle_multiply_adds(folder: Path) -> MultiplyAdds | None:
         bottleneck = manifest.get("bottleneck") or {}
         width = bottleneck["width"] if bottleneck.get("form") == "factored" else 0
         sizes = config["num_hidden_layers"], config["hidden_size"], config["intermediate_size"], width
-        shared = config.get("num_key_value_heads")
-        key_value_width = shared and config["hidden_size"] // config["num_attention_heads"] * shared
-        return count_multiply_adds(*sizes, gated=manifest.get("gated", False), key_value_width=key_value_width)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        heads = config["num_attention_heads"], config.get("num_key_value_heads"), config.get("head_dim")
+        return count_multiply_adds(*sizes, gated=manifest.get("gated", False), heads=heads)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         return None

@@ -56,6 +56,5 @@ class TorchModel:
         """Count the multiply-adds."""
         config = self.student.config
         sizes = config.depth, config.hidden_size, config.intermediate_size, config.bottleneck or 0
-        key_value_heads = config.key_value_heads or config.num_attention_heads
-        key_value_width = config.hidden_size // config.num_attention_heads * key_value_heads
-        return count_multiply_adds(*sizes, gated=bool(config.rotary), key_value_width=key_value_width)
+        heads = config.num_attention_heads, config.key_value_heads, config.head_width
+        return count_multiply_adds(*sizes, gated=bool(config.rotary), heads=heads)
