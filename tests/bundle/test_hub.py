@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub.constants
 import numpy as np
@@ -50,7 +51,7 @@ def fill(repository: Path, source: Path) -> Path:
 
 def replace_hub(monkeypatch: pytest.MonkeyPatch, snapshot: Callable[..., str]) -> None:
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda *_, **__: SimpleNamespace(siblings=None))
 
 
 def test_the_hubs_own_copy_is_used_without_a_network(repository: Path, tmp_path: Path) -> None:

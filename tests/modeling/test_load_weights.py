@@ -57,6 +57,13 @@ def test_weights_in_several_files_are_read_as_one(tmp_path: Path) -> None:
         import_encoder(tmp_path)
 
 
+def test_a_folder_whose_name_ends_as_that_of_a_file_is_none(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    before = files_of(tmp_path)
+    (tmp_path / "notes.json").mkdir()
+    assert files_of(tmp_path) == before
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.float8_e4m3fn])
 def test_quantized_weights_are_refused_as_their_scales_are_not_read(dtype: torch.dtype, tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert")
