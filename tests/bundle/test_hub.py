@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub.constants
 import numpy as np
@@ -50,7 +51,7 @@ def fill(repository: Path, source: Path) -> Path:
 
 def replace_hub(monkeypatch: pytest.MonkeyPatch, snapshot: Callable[..., str]) -> None:
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda *_, **__: SimpleNamespace(siblings=None))
 
 
 def test_the_hubs_own_copy_is_used_without_a_network(repository: Path, tmp_path: Path) -> None:
@@ -193,9 +194,19 @@ def test_a_read_only_folder_of_the_cache_is_named_with_its_variable(
         Encoder.from_pretrained("org/name")
 
 
-def test_a_changed_file_is_refused(repository: Path) -> None:
+@pytest.mark.parametrize("name", ["config.json", "onnx/model.onnx"])
+def test_a_damaged_file_is_refused_until_it_is_whole(repository: Path, name: str) -> None:
     snapshot = fill(repository, bundle())
-    blob = (snapshot / "config.json").resolve()
-    blob.write_bytes(blob.read_bytes() + b" ")
-    with pytest.raises(InputError, match=r"config\.json: .* bytes, manifest\.json says"):
+    blob = (snapshot / name).resolve()
+    whole = blob.read_bytes()
+    blob.write_bytes(whole[:-1] + b" ")
+    with pytest.raises(InputError, match=rf"{name}: not as manifest\.json lists it; delete .*models--org--name, then"):
         Encoder.from_pretrained("org/name")
+    blob.write_bytes(whole)
+    assert Encoder.from_pretrained("org/name").encode(SENTENCES).shape[0] == len(SENTENCES)
+
+
+def test_a_model_card_may_be_edited(repository: Path) -> None:
+    snapshot = fill(repository, bundle())
+    (snapshot / "README.md").resolve().write_text("mine")
+    assert (Encoder.from_pretrained("org/name").folder / "README.md").read_text() == "mine"

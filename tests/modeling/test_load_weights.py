@@ -57,6 +57,13 @@ def test_weights_in_several_files_are_read_as_one(tmp_path: Path) -> None:
         import_encoder(tmp_path)
 
 
+def test_a_folder_whose_name_ends_as_that_of_a_file_is_none(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    before = files_of(tmp_path)
+    (tmp_path / "notes.json").mkdir()
+    assert files_of(tmp_path) == before
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.float8_e4m3fn])
 def test_quantized_weights_are_refused_as_their_scales_are_not_read(dtype: torch.dtype, tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert")
@@ -107,3 +114,27 @@ def test_a_weight_that_is_no_number_is_named(value: float, tmp_path: Path) -> No
         save_file(weights, file)
         with pytest.raises(InputError, match=r"unit\.1\.attention\.weight holds NaN or infinity"):
             import_encoder(tmp_path / folder)
+
+
+@pytest.mark.parametrize("own", ["", "bert."])
+def test_the_encoder_is_the_one_with_the_shortest_prefix(own: str, tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    before = encode(*import_encoder(tmp_path, pooling="mean"), TEXTS)
+    weights = load_file(tmp_path / "model.safetensors")
+    slow = {f"average.{own}{name}": torch.zeros_like(weight) for name, weight in weights.items()}
+    save_file(slow | {own + name: weight for name, weight in weights.items()}, tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(encode(*import_encoder(tmp_path, pooling="mean"), TEXTS), before)
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [torch.tensor(1.0), torch.zeros(2, 3, 4), torch.zeros(32, 31), torch.zeros(32, 32, dtype=torch.int64)],
+    ids=lambda weight: f"{weight.dtype} {tuple(weight.shape)}",
+)
+def test_queries_that_do_not_fit_keys_are_refused(weight: torch.Tensor, tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    weights = load_file(tmp_path / "model.safetensors")
+    name = "encoder.layer.1.attention.self.query.weight"
+    save_file(weights | {name: weight}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"unit\.1\.attention\.weight is of shape \(.*\), expected shape \(96, 32\)"):
+        import_encoder(tmp_path)

@@ -3,6 +3,7 @@ import json
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,10 +11,11 @@ from xcompress.errors import InputError
 from xcompress.sources import commit_of, hub, resolve
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+NO_FILES = SimpleNamespace(siblings=None)
 MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, snapshot: object, info: object = lambda *_, **__: None) -> None:
+def stand_in(monkeypatch: pytest.MonkeyPatch, snapshot: object, info: object = lambda *_, **__: NO_FILES) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", info)
@@ -124,3 +126,20 @@ def test_a_model_without_safetensors_is_refused(monkeypatch: pytest.MonkeyPatch,
     stand_in(monkeypatch, lambda *_, **__: str(tmp_path))
     with pytest.raises(InputError, match="safetensors"):
         resolve("org/name")
+
+
+def test_large_files_are_fetched_where_ctrl_c_ends_it_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    sizes = {"model.safetensors": 2_000_000, "config.json": 100, "model.bin": 2_000_000, "onnx/a.json": 2_000_000}
+    siblings = [SimpleNamespace(rfilename=name, size=size) for name, size in {**sizes, "b.json": None}.items()]
+    stand_in(monkeypatch, raising(FileNotFoundError()), lambda *_, **__: SimpleNamespace(siblings=siblings, sha=COMMIT))
+    threads: list[tuple[str, str, threading.Thread]] = []
+
+    def download(_: str, name: str, *, revision: str, **__: object) -> None:
+        threads.append((name, revision, threading.current_thread()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    with pytest.raises(KeyboardInterrupt):
+        resolve("org/name")
+    assert threads == [("model.safetensors", COMMIT, threading.main_thread())]

@@ -55,7 +55,16 @@ def test_missing_path_names_a_near_one(tmp_path: Path) -> None:
 
 
 def test_a_name_with_a_version_can_be_a_hub_id() -> None:
-    assert not sources.looks_like_path("org/base-en-v1.5")
+    for reference in (
+        "org/base-en-v1.5",
+        "org/name@v1.0",
+        "org/name@refs/pr/1",
+        f"org/name@{'0' * 40}",
+        "a@my-branch_2",
+    ):
+        assert not sources.looks_like_path(reference)
+    for revision in ("../../x", "a..b", "/tmp/x", "a//x", "a/.x", "", "a b"):
+        assert sources.looks_like_path(f"org/name@{revision}"), "git knows none of this name"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from xcompress.bundle.manifest import MANIFEST, is_bundle, is_plain, read_manifest
+from xcompress.bundle.manifest import CARD, MANIFEST, is_bundle, is_plain, read_manifest
 from xcompress.errors import InputError
-from xcompress.files import read_json, scratch_folder, whole_folder
+from xcompress.files import read_json, scratch_folder, sha256_of, whole_folder
 from xcompress.paths import cache_folder, explain_cache_errors
 from xcompress.sources.hub import hub_snapshot
 
@@ -38,7 +39,7 @@ def bundle_from_hub(reference: str) -> Path:
     it. So the files are copied into the cache of xcompress, once for each commit.
 
     :param reference: hub id `org/name[@revision]`; the bundle is the root of the repository.
-    :raises InputError: when the repository cannot be reached or is not a bundle.
+    :raises InputError: when the repository cannot be reached, is not a bundle, or is damaged in the hub's cache.
     """
     snapshot = hub_snapshot(reference, [MANIFEST], lambda path: (path / MANIFEST).is_file(), _ADVICE)
     manifest = read_json(snapshot / MANIFEST) if (snapshot / MANIFEST).is_file() else None
@@ -63,15 +64,18 @@ def bundle_from_hub(reference: str) -> Path:
             tempfile.TemporaryFile(dir=folder.parent).close()  # a folder that is there may be read-only
         with scratch_folder(folder.with_name(f"{folder.name}.copy"), _PATIENCE):
             if not (folder / MANIFEST).is_file():
-                _copy((MANIFEST, *files), snapshot, repository, folder)
+                _copy(files, snapshot, repository, folder)
     read_manifest(folder)
     return folder
 
 
-def _copy(names: Iterable[str], snapshot: Path, repository: Path, folder: Path) -> None:
-    """Copy those of the files that the snapshot has; their links may lead to the repository's part of the cache."""
+def _copy(files: Mapping[str, Any], snapshot: Path, repository: Path, folder: Path) -> None:
+    """Copy the manifest, and those of its files that the snapshot has, from the repository's part of the cache.
+
+    :raises InputError: when a link leads out of that part, or a file is damaged, whose copy would stay so.
+    """
     with whole_folder(folder) as temporary:
-        for name in names:
+        for name in (MANIFEST, *files):
             file = snapshot / name
             if not file.is_file():
                 continue
@@ -79,3 +83,6 @@ def _copy(names: Iterable[str], snapshot: Path, repository: Path, folder: Path) 
                 raise InputError(f"{file}: a link that leads out of the hub's cache; do not use it")
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, temporary / name)
+            listed = files.get(name) if name != CARD else None
+            if isinstance(listed, dict) and listed.get("sha256") != sha256_of(temporary / name):
+                raise InputError(f"{file}: not as manifest.json lists it; delete {repository}, then run again")

@@ -418,7 +418,8 @@ def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: 
     """
     word_embeddings = names.embeddings[_WORD_EMBEDDINGS]
     matches = [name for name in weights if name == word_embeddings or name.endswith(f".{word_embeddings}")]
-    prefix = matches[0].removesuffix(word_embeddings) if matches else ""
+    # an encoder inside another part, such as one that follows slowly in training, has a longer prefix
+    prefix = min(matches, key=lambda name: name.count("."), default=word_embeddings).removesuffix(word_embeddings)
     encoder_weights = {
         # older checkpoints call the weights of a LayerNorm gamma and beta
         name.removeprefix(prefix)
@@ -431,7 +432,9 @@ def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: 
     for student_name, encoder_names in names.by_student_name(layers).items():
         parts = [encoder_weights[name] for name in encoder_names if name in encoder_weights]
         if len(parts) == len(encoder_names):
-            state[student_name] = torch.cat(parts) if len(parts) > 1 else parts[0]
+            # parts that do not fit together are left to `load_state`, which refuses the first alone for its shape
+            fit = len({(part.shape[1:], part.ndim, part.dtype in _READABLE) for part in parts}) == 1 and parts[0].ndim
+            state[student_name] = torch.cat(parts) if len(parts) > 1 and fit else parts[0]
     return _with_task(state) if _TASKS in names.embeddings else state
 
 

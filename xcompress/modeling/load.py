@@ -187,7 +187,7 @@ def files_of(path: Path) -> list[Path]:
     """List the files that `import_encoder` may read to open an encoder of another library."""
     files: set[Path] = set()
     for folder in {path, *folders_of(path)} if path.is_dir() else ():
-        files |= set(folder.glob("*.json"))
+        files |= {file for file in folder.glob("*.json") if file.is_file()}
         with suppress(InputError):  # of a folder without weights
             files |= set(weights_files(folder))
     return sorted(files) or [path]

@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from xcompress import console
 from xcompress.errors import InputError
@@ -17,8 +19,11 @@ FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py"]
 """What is fetched, in any folder. Python files are only read where a recipe sets `trust_remote_code`."""
 SKIPPED = [f"{folder}/*" for folder in GRAPH_FOLDERS]
 """What is not fetched all the same."""
+LARGE = 1_000_000
+"""Bytes. Files above are fetched one by one in the thread that asks, so that Ctrl-C ends a download at once."""
 COMMITS_READ: dict[str, str] = {}
 """The commits of the models that `from_hub` has returned in this process, by reference."""
+Result = TypeVar("Result")
 
 
 def from_hub(reference: str) -> Path:
@@ -55,22 +60,24 @@ def hub_snapshot(
     :raises InputError: when there is no complete local copy, and the hub cannot be reached or its cache not written.
     """
     import huggingface_hub
+    from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]  # public, not listed
 
     path = _local_snapshot(reference)
     if path is not None and is_complete(path):
         return path
     name, _, revision = reference.partition("@")
+    chosen: dict[str, Any] = {"allow_patterns": list(files), "ignore_patterns": list(skipped) or None}
+    ask = partial(huggingface_hub.HfApi().repo_info, name, revision=revision or None, files_metadata=True, timeout=10)
     try:
-        _run_within(SECONDS, lambda: huggingface_hub.HfApi().repo_info(name, revision=revision or None, timeout=10))
+        found = _run_within(SECONDS, ask)
         console.say(f"fetching {reference} from the hub")
+        # snapshot_download has threads for all files, and whatever ends this process would wait for them
+        large = [file.rfilename for file in found.siblings or () if (file.size or 0) > LARGE]
+        for file in filter_repo_objects(large, **chosen):
+            huggingface_hub.hf_hub_download(name, file, revision=found.sha, etag_timeout=10)
         return Path(
             huggingface_hub.snapshot_download(
-                name,
-                revision=revision or None,
-                allow_patterns=list(files),
-                ignore_patterns=list(skipped) or None,
-                local_files_only=False,
-                etag_timeout=10,
+                name, revision=revision or None, local_files_only=False, etag_timeout=10, **chosen
             )
         )
     except Exception as error:
@@ -115,13 +122,14 @@ def _is_complete(path: Path) -> bool:
     return False
 
 
-def _run_within(seconds: float, action: Callable[[], object]) -> None:
+def _run_within(seconds: float, action: Callable[[], Result]) -> Result:
     """Run an action in a thread and abandon it after some seconds: a silent firewall holds a socket for minutes."""
+    results: list[Result] = []
     failures: list[Exception] = []
 
     def run() -> None:
         try:
-            action()
+            results.append(action())
         except Exception as error:
             failures.append(error)
 
@@ -132,6 +140,7 @@ def _run_within(seconds: float, action: Callable[[], object]) -> None:
         raise TimeoutError(f"no answer in {seconds:.0f} s")
     if failures:
         raise failures[0]
+    return results[0]
 
 
 def _hub_reason(reference: str, error: Exception, advice: str) -> str:

@@ -17,7 +17,8 @@ from xcompress.sources.hub import cached_commit, from_hub
 from xcompress.sources.suggestions import suggest_inside, suggest_path
 from xcompress.sources.wheels import SYNTAX, from_wheel, installed, parse_wheel
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?", re.ASCII)
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@\w([\w-]|[./](?![./]))*)?", re.ASCII)
+"""As git, without `..` in a revision: the library writes a file of that name into its cache, or outside."""
 _FILE_SUFFIX = re.compile(
     r"\.(json|jsonl|csv|tsv|txt|ya?ml|xz|gz|zip|whl|tar|bin|npy|npz|onnx|safetensors|model|pt|pth|po|mo|md)$", re.I
 )

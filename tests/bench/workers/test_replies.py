@@ -27,6 +27,8 @@ def test_the_replies_of_a_worker_are_right() -> None:
         ("load", LOAD | {"browser": {}}, "browser: Extra inputs are not permitted"),
         ("time", {"seconds": [0.1, float("nan")]}, "seconds.1: "),
         ("time", {"seconds": [0.0]}, "seconds.0: "),
+        ("time", {"seconds": [1e308]}, "seconds.0: "),
+        ("time", {"seconds": [5e-324]}, "seconds.0: "),
         ("time", {"seconds": []}, "seconds: "),
         ("peak", {"seconds": "1"}, "seconds: "),
         ("encode", {"vectors": "", "shape": [1, 2, 3]}, "shape: "),

@@ -110,6 +110,21 @@ def test_a_slow_request_times_out() -> None:
         worker.ask("sleep")
 
 
+def test_a_late_process_behind_a_script_is_not_waited_for() -> None:
+    with Worker(["sh", "-c", "(read one; read two); true"], timeout=0.3) as worker:
+        for _ in range(2):
+            with pytest.raises(WorkerFailed, match=r"no answer within 0\.3 s"):
+                worker.ask("anything")
+
+
+def test_a_reply_of_too_many_values_is_not_read() -> None:
+    code = "print(input() and '{}', flush=True); print('{' + ','.join(f'\"{n}\":{{}}' for n in range(200_000)) + '}')"
+    with Worker([sys.executable, "-c", code]) as worker:
+        worker.ask("anything")
+        with pytest.raises(WorkerFailed, match="instead of a reply"):
+            worker.ask("anything")
+
+
 def test_output_of_libraries_is_not_a_reply() -> None:
     code = (
         "import os, sys, xcompress.bench.workers.worker as w\n"

@@ -22,6 +22,8 @@ _SECONDS_TO_END = 5.0
 """Seconds that a worker may take to end once it has closed its output."""
 _LONGEST_REPLY = 1 << 26
 """Bytes of the longest reply that is read: vectors of a few hundred texts take some megabytes."""
+_MOST_VALUES = 100_000
+"""Values in a reply; in Python, each takes up to 200 bytes for 3 that were sent."""
 _LINES_OF_GREETING = 100
 _LOG_BYTES = 1 << 14
 
@@ -95,7 +97,7 @@ class Worker(WorkerClient):
             self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
             self._process.stdin.flush()
             reply = self._read_reply()
-        except OSError:
+        except (OSError, ValueError):  # ValueError: its input was closed when it was late
             reply = None
         finally:
             timer.cancel()
@@ -127,7 +129,8 @@ class Worker(WorkerClient):
             if not line:
                 return None
             try:
-                reply = json.loads(line) if line.endswith(b"\n") else None
+                is_reply = line.endswith(b"\n") and line.count(b",") < _MOST_VALUES
+                reply = json.loads(line) if is_reply else None
             except (ValueError, RecursionError):
                 reply = None
             if isinstance(reply, dict):
@@ -139,8 +142,12 @@ class Worker(WorkerClient):
         raise WorkerFailed(f"sent {start!r} instead of a reply; check what its Python and its shell print")
 
     def _kill_late(self) -> None:
+        assert self._process.stdin
         self._timed_out = True
         self._process.kill()
+        # what a script around ssh started outlives it, and holds the pipes until its input ends
+        with suppress(OSError):
+            self._process.stdin.close()
 
     def _explain_death(self) -> str:
         try:

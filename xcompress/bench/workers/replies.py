@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xcompress.errors import first_mistake
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
+"""No clock tells less, and sums and ratios of these are finite."""
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Difference = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 
