@@ -9,7 +9,6 @@ into benchmarks/papers.md. Run the part `cost`, which measures time and memory, 
 """
 
 import argparse
-import resource
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ import numpy as np
 from ablation import assignments, check_data, copy_steps
 from numpy.typing import NDArray
 
+from xcompress.bench import memory
 from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.readers import read_labelled, read_tatoeba
 from xcompress.bench.eval.retrieval import Retrieval
@@ -340,11 +340,13 @@ def measure_layers(data: Path, runs: Path, layers: int) -> None:
     folder, base = runs / variant.name, runs / str(variant.base)
     shutil.rmtree(folder, ignore_errors=True)
     copy_steps(base, folder)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # not ru_maxrss, which begins with the peak of the process that started this one
+    memory.reset_peak()
+    before = memory.resident()
     distill(recipe_of(variant), folder)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gained = memory.peak() - before
     *_, training = read_json(folder / "manifest.json")["steps"].values()
-    write_json(folder / COST, {"seconds": training["seconds"], "megabytes": (after - before) * 1024 / 1e6})
+    write_json(folder / COST, {"seconds": training["seconds"], "megabytes": gained / 1e6})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

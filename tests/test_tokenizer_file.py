@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -14,6 +15,7 @@ from tests.helpers.foreign import encoder
 from tests.helpers.limits import frugal
 from tests.helpers.odd_texts import ODD
 from tests.helpers.student import CONFIG, SENTENCES, bundle, make_tokenizer, save_student
+from xcompress import tokenizer_file
 from xcompress.bench.latency import real_batches
 from xcompress.bundle.encoder import Encoder
 from xcompress.distillation.data.augment import cross_encoder
@@ -204,6 +206,14 @@ def test_an_interrupt_stays_one_and_a_panic_becomes_a_value_error() -> None:
             raise error
     with pytest.raises(ValueError, match=r"^first line$"), as_value_error():
         raise type("PanicException", (BaseException,), {})("first line\nsecond line")
+
+
+def test_where_no_thread_can_start_the_file_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    panic = type("PanicException", (BaseException,), {})("not initialized: ThreadPoolBuildError { kind: IOError }")
+    monkeypatch.setattr(tokenizer_file, "_check_components", Mock(side_effect=panic))
+    make_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(InputError, match=r"can start no thread; .* or set TOKENIZERS_PARALLELISM=false$"):
+        read_tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_training_and_trimming_refuse_a_text_on_which_a_regular_expression_gives_up() -> None:

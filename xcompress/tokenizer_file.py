@@ -70,12 +70,19 @@ def as_value_error() -> Iterator[None]:
     """Raise what the tokenizers library raises as a ValueError of one line; its panics are no Exceptions.
 
     Ctrl-C, an exit and a lack of memory stay what they are.
+
+    :raises InputError: when the library cannot start its threads, which is no fault of the file.
     """
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, ValueError):
         raise
     except BaseException as error:
+        if "ThreadPoolBuildError" in str(error):
+            raise InputError(
+                "the tokenizers library can start no thread; allow more processes (ulimit -u), or set "
+                "TOKENIZERS_PARALLELISM=false"
+            ) from error
         raise ValueError(first_line(error)) from error
 
 

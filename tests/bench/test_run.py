@@ -1,9 +1,10 @@
 import base64
 import json
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -145,9 +146,13 @@ def test_all_weights_are_read_before_the_start_is_timed(monkeypatch: pytest.Monk
     assert measurements[0].size.sha256 == "graph.onnx"
 
 
-def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     place = Path("loose")
     shutil.copytree(bundle(), place)
+    totals, tickers = [], [Mock(), Mock()]
+    monkeypatch.setattr(
+        run.console, "bar", lambda _, total: totals.append(total) or nullcontext(tickers[len(totals) - 1])
+    )
     break_file(place / "onnx/model_quantized.onnx")
     report = bench(place, config=SHORT)
     fp32, int8 = report.results
@@ -162,6 +167,7 @@ def test_a_failing_subject_gets_a_row(capsys: pytest.CaptureFixture[str]) -> Non
     break_file(place / "onnx/model.onnx")
     with pytest.raises(XCompressError, match="every subject failed; the first, small, ONNX fp32"):
         bench(place, config=SHORT)
+    assert [ticker.advance.call_count for ticker in tickers] == totals, "the bar reaches its end"
 
 
 @pytest.mark.usefixtures("little_text")

@@ -4,11 +4,15 @@ import ast
 import re
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from tests.helpers import ROOT
+from xcompress.bench import memory
 from xcompress.errors import InputError
+from xcompress.files import read_json, write_json
 from xcompress.recipe import load_recipe
 
 TEXT = (ROOT / "benchmarks" / "papers.md").read_text(encoding="utf-8")
@@ -51,6 +55,26 @@ def test_the_recipe_of_every_variant_loads(monkeypatch: pytest.MonkeyPatch, tmp_
     for variant in variants:
         assert papers.recipe_of(variant).name == variant.name
         assert variant.base is None or variant.base in {other.name for other in variants}
+
+
+@pytest.mark.skipif(not memory.STATUS.exists(), reason="this system does not count a peak anew")
+def test_the_memory_of_a_training_is_not_hidden_by_an_earlier_peak(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    papers = import_module("papers")
+
+    def distill(_: object, folder: Path) -> None:
+        np.ones(40_000_000, dtype=np.uint8)
+        write_json(folder / "manifest.json", {"steps": {"training": {"seconds": 1.5}}})
+
+    monkeypatch.setattr(papers, "copy_steps", lambda _, folder: folder.mkdir())
+    monkeypatch.setattr(papers, "recipe_of", Mock())
+    monkeypatch.setattr(papers, "distill", distill)
+    np.ones(200_000_000, dtype=np.uint8)
+    papers.measure_layers(tmp_path, tmp_path, 2)
+    cost = read_json(tmp_path / "cost-layers2/cost.json")
+    assert cost == {"seconds": 1.5, "megabytes": pytest.approx(40, abs=10)}
 
 
 def test_every_variant_of_the_ablation_has_a_label_and_a_recipe_that_loads(

@@ -1,3 +1,5 @@
+import errno
+import os
 import subprocess
 from pathlib import Path
 from unittest.mock import Mock
@@ -108,9 +110,9 @@ def test_onnxruntime_reports_nothing_and_leaves_no_file_at_home(empty_home: Path
 def test_onnxruntime_prints_nothing_where_no_thread_can_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    create = Mock(side_effect=RuntimeError("pthread_create failed"))
+    create = Mock(side_effect=RuntimeError(f"pthread_create failed, error msg: {os.strerror(errno.EAGAIN)}"))
     monkeypatch.setattr(onnxruntime.InferenceSession, "_create_inference_session", create)
     save(encoder(), tmp_path / "model.onnx")
-    with pytest.raises(InputError, match=r"cannot open it \(pthread_create failed\)"):
+    with pytest.raises(InputError, match=r"cannot open it \(pthread_create .*, or use 1 thread \(--threads 1\)$"):
         open_session(tmp_path / "model.onnx", {"dimension": 8}, "fp32", "onnxruntime", 1)
     assert capsys.readouterr().out == ""

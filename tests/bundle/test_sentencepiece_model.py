@@ -135,6 +135,22 @@ def test_a_long_text_is_truncated_before_the_last_special_token(tiny: Tokenizer,
     assert fast.token_ids([""], 5) == [tiny.encode("").ids]
 
 
+def test_texts_are_tokenized_where_no_thread_can_start(
+    fast: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, encode = ["the boat waits", "for the tide"], type(fast._processor).encode
+    expected = fast.token_ids(texts, 5)
+
+    def encode_one(processor: object, text: str, **_: object) -> list[int]:
+        if isinstance(text, list):
+            raise RuntimeError("Resource temporarily unavailable")
+        ids: list[int] = encode(processor, text)
+        return ids
+
+    monkeypatch.setattr(type(fast._processor), "encode", encode_one)
+    assert fast.token_ids(texts, 5) == expected
+
+
 def change_score(description: dict[str, Any]) -> None:
     description["model"]["vocab"][9][1] += 0.001
 

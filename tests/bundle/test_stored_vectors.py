@@ -65,6 +65,7 @@ def test_an_interruption_costs_the_texts_of_one_step(
         read_vectors(tmp_path / "v.npy", encoder, texts)
 
 
+@pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -75,9 +76,14 @@ def test_an_interruption_costs_the_texts_of_one_step(
     ],
 )
 def test_a_damaged_block_is_named_and_the_command_can_go_on_without_it(
-    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, content: bytes | np.ndarray, problem: str
+    tmp_path: Path,
+    encoder: Encoder,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes | np.ndarray,
+    problem: str,
+    place: int,
 ) -> None:
-    _, block, *_ = interrupt(tmp_path / "v.npy", encoder, monkeypatch)
+    block = interrupt(tmp_path / "v.npy", encoder, monkeypatch)[place]
     block.write_bytes(content) if isinstance(content, bytes) else np.save(block, content)
     with pytest.raises(InputError, match=rf"{block.name}: {problem}.*; remove it, then run the command again"):
         encode_to_file(encoder, TEXTS, tmp_path / "v.npy")

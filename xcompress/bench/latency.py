@@ -105,7 +105,7 @@ def take_turns(
     advance()
     rounds: dict[str, Rounds] = {name: [] for name in active}
     done, start = 0, perf_counter()
-    while active and (done < least_rounds or perf_counter() - start < seconds):
+    while done < least_rounds or (active and perf_counter() - start < seconds):
         for name in list(active):
             rounds[name].append(attempt(name, calls_per_turn(pace[name]), pace[name] < SHORT_CALL))
         done += 1

@@ -1,6 +1,7 @@
 """Open a graph of a bundle with an engine: onnxruntime, or OpenVINO or a runtime of phones where it is installed."""
 
 import ctypes
+import errno
 import functools
 import os
 import sys
@@ -168,7 +169,10 @@ def open_session(
             # The threads that call the session do the work themselves.
             session = open_in_onnxruntime(file, manifest.get("target", "cpu"), 1 if streams else threads)
     except Exception as error:  # neither engine's errors have a common base class below Exception
-        raise InputError(f"{file}: {engine} cannot open it ({on_one_line(error)}); export the bundle again") from error
+        advice = "export the bundle again"
+        if os.strerror(errno.EAGAIN) in str(error):  # no thread can start
+            advice = "allow more processes (ulimit -u), or use 1 thread (--threads 1)"
+        raise InputError(f"{file}: {engine} cannot open it ({on_one_line(error)}); {advice}") from error
     _open.add(session)
     _check_tensors(session, file, manifest["dimension"])
     # Return the memory that opening the graph took for a while, if the C library can (glibc).

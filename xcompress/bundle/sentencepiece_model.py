@@ -61,7 +61,10 @@ class SentencePieceTokenizer:
     def token_ids(self, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
         """Return the token ids of texts, with the special tokens around them, truncated to `max_tokens`."""
         first, last = self._processor.bos_id(), self._processor.eos_id()
-        sequences: list[list[int]] = self._processor.encode(list(texts), num_threads=1)
+        try:
+            sequences: list[list[int]] = self._processor.encode(list(texts), num_threads=1)
+        except RuntimeError:  # no thread can start, of which a list takes one
+            sequences = [self._processor.encode(text) for text in texts]
         return [[first, *ids[: max_tokens - 2], last] for ids in sequences]
 
 

@@ -91,7 +91,8 @@ def encode_to_file(
                 write_json(parts / _TEXTS, facts_of_parts)
                 encode = partial(encoder.encode, prompt=prompt, precision=precision, long=long)
                 blocks = _encode_blocks(encode, texts, parts, output)
-                facts[_SUMS] = _join(blocks, temporary, len(texts))
+                none = encoder.store_as(np.empty((0, encoder.dimension), dtype=np.float32), precision)
+                facts[_SUMS] = _join(blocks, temporary, len(texts), none.shape[1], none.dtype)
         write_json(_facts_file(output), facts)
         if parts.exists():
             shutil.rmtree(parts)
@@ -118,8 +119,8 @@ def _encode_blocks(
     return files
 
 
-def _join(blocks: Sequence[Path], file: Path, count: int) -> str:
-    """Join finished blocks into one file, (count, D); return `_hash_sums` of it.
+def _join(blocks: Sequence[Path], file: Path, count: int, width: int, numbers: np.dtype[Any]) -> str:
+    """Join finished blocks into one file, (count, width); return `_hash_sums` of it.
 
     They are not written through a map, as a full disk would end the process then. No file is mapped afterwards: Windows
     would neither rename nor remove it.
@@ -127,8 +128,6 @@ def _join(blocks: Sequence[Path], file: Path, count: int) -> str:
     :raises InputError: naming a block that is damaged, or not as long or as wide as it must be.
     """
     advice = "remove it, then run the command again"
-    first = open_npy(blocks[0], _DTYPES, str(blocks[0]), advice)
-    width, numbers = first.shape[1], first.dtype
     header = {"descr": np.lib.format.dtype_to_descr(numbers), "fortran_order": False, "shape": (count, width)}
     with file.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)

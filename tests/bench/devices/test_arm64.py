@@ -57,7 +57,10 @@ def test_the_vectors_of_both_sides_are_compared(
 
 
 def test_the_folder_comes_from_the_environment(emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, str(make_root(tmp_path / "sysroot")))
+    root = make_root(tmp_path / "sysroot")
+    for other in ("python3.9", "python3.11-config"):  # of an earlier run of the script, and no Python
+        (root / "usr/bin" / other).touch()
+    monkeypatch.setenv(VARIABLE, str(root))
     found = find_arm64()
     assert found.qemu == str(emulator)
     assert found.python.name == "python3.11"

@@ -75,7 +75,8 @@ def find_arm64() -> Arm64:
             f"arm64: not checked: no arm64 libraries here; run `sh {SCRIPT} DIR` once and set {VARIABLE}=DIR"
         )
     folder = Path(named)
-    python = max(folder.glob("usr/bin/python3.[0-9]*"), default=None)
+    pythons = [file for file in folder.glob("usr/bin/python3.*") if file.suffix[1:].isdecimal()]
+    python = max(pythons, key=lambda file: int(file.suffix[1:]), default=None)
     missing = [name for name in _NEEDED if not (folder / name).exists()]
     if python is None or missing:
         lacking = "usr/bin/python3" if python is None else missing[0]
