@@ -1,4 +1,5 @@
 import errno
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -71,18 +72,26 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "Traceback" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("error", "printed"),
+    [
+        (RuntimeError("the bearing is worn\nsecond line"), "unexpected RuntimeError: the bearing is worn; add --debug"),
+        (RuntimeError("can't start new thread"), "error: no more processes or threads can start here; allow more"),
+        (OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "error: no more processes or threads can start here;"),
+    ],
+)
 def test_an_unexpected_error_is_one_line_and_exit_code_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, printed: str
 ) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("the bearing is worn\nsecond line")
+        raise error
 
     monkeypatch.setattr("xcompress.recipe.load_recipe", broken)
     monkeypatch.setattr(sys, "argv", ["xcompress", "distill", "recipe.yaml"])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 1
-    assert "unexpected RuntimeError: the bearing is worn; add --debug" in " ".join(capsys.readouterr().err.split())
+    assert printed in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

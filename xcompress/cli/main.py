@@ -1,5 +1,6 @@
 """The program `xcompress`: all commands, and one line for every error."""
 
+import errno
 import os
 import sys
 import warnings
@@ -36,6 +37,9 @@ Three commands make a small encoder and show what was lost:
 
     xcompress bench --device cpu
 """
+
+_CANNOT_START = (os.strerror(errno.EAGAIN), "can't start new thread")
+"""How the system and Python say that a limit on processes is reached."""
 
 
 class _Program(CommandGroup):
@@ -160,6 +164,9 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, OSError) and is_disk_full(error) and error.filename is None:
         if not flush_output():  # which says so where a standard stream still holds what it could not write
             fail(cannot_write(error), by_any_worker=True)
+        return XCompressError.exit_code
+    if any(words in str(error) for words in _CANNOT_START):
+        fail("no more processes or threads can start here; allow more (ulimit -u), or end others", by_any_worker=True)
         return XCompressError.exit_code
     what = f"unexpected {type(error).__name__}: {first_line(error)}"
     fail(f"{what}; add --debug in front of the command for the traceback", by_any_worker=True)
