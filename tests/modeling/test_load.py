@@ -584,7 +584,6 @@ def test_an_imported_encoder_is_saved_as_a_student(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "cls"}, r"assistant\.source: .* pooled by 'cls', and a layer source must be pooled by"),
         ({"dense": ["Identity"]}, r"assistant\.source: .* has dense modules or a truncate_dim, and a layer source"),
         ({"dense": ["Tanh"]}, "has dense modules"),
         ({"kind": "mpnet"}, "has relative attention biases"),
