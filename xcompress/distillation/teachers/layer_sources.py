@@ -74,8 +74,8 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
     """Open a layer source (an E5S1 file, or the folder of a student or a BERT-family encoder) as a `Student`.
 
     :param path: local path of the encoder, as returned by `locate`.
-    :raises InputError: when it is none of these, is pooled neither by the mean nor by the first token, has features
-        that a trained student lacks, or the recipe does not fit it.
+    :raises InputError: when it is none of these, has a pooling or features that a trained student lacks, or the recipe
+        does not fit it.
     """
     check_layers(section, path, key)
     tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
