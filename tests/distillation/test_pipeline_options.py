@@ -20,8 +20,8 @@ from xcompress.distillation.plan import plan
 from xcompress.distillation.teachers.ensemble import FrozenEncoder
 from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.errors import InputError
+from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
-from xcompress.export.verify import Bounds
 from xcompress.files import read_json
 from xcompress.metrics import Encode, cosines
 from xcompress.modeling.four_bits import RoundToFourBits, block_size_for
@@ -547,9 +547,9 @@ def test_layers_of_a_modernbert_are_distilled_and_exported(recipe_file: Path, tm
     assert not torch.equal(
         student.unit[0].output.weight, import_encoder(encoder("modernbert"))[0].unit[2].output.weight
     )
-    made = export(finished, bounds=Bounds(worst_cosine=0.9))
+    made = export(finished, options=ExportConfig(precision="fp32"))  # random weights lose too much in 8 bits
     texts = ["The boat is late.", "Der Zug ist weg. " * 40]
-    assert cosines(Encoder(made).encode(texts), encode(*Student.load(finished / "student"), texts)).min() > 0.99
+    assert cosines(Encoder(made).encode(texts), encode(*Student.load(finished / "student"), texts)).min() > 0.99999
 
 
 @pytest.mark.parametrize("override", ["stages.contrast.soup=2", "stages.contrast.train=assistant"])
