@@ -1,4 +1,4 @@
-"""The transformer layers of a student: those of BERT, of ModernBERT, and of EmbeddingGemma and Qwen3."""
+"""The embeddings and the transformer layers of a student: those of BERT, ModernBERT, EmbeddingGemma and Qwen3."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from xcompress.errors import InputError, short_repr
 from xcompress.modeling.attention import BatchPart, attend, token_distances
+from xcompress.modeling.packing import Packing
 
 if TYPE_CHECKING:
     from xcompress.modeling.student import StudentConfig
@@ -48,6 +49,41 @@ class ModernBertAttention(RotaryAttention):
 
     norm: bool = True
     """Whether a norm comes in front of it. The first layer has none, as the embeddings end with one."""
+
+
+class Embeddings(nn.Module):
+    """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm.
+
+    A ModernBERT has neither of the other two, nor a bias; EmbeddingGemma and Qwen3 have token embeddings alone.
+    """
+
+    def __init__(self, config: "StudentConfig") -> None:
+        super().__init__()
+        width = config.bottleneck or config.hidden_size
+        self.word = nn.Embedding(config.vocab_size, width)
+        self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
+        is_bert = not config.rotary
+        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size) if is_bert else None
+        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
+        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=is_bert)
+        self.norm = nn.Identity() if config.language_model else norm
+        self.dropout = nn.Dropout(0.0)
+        self.offset = config.position_offset
+
+    def forward(self, input_ids: Tensor, packing: Packing | None = None) -> Tensor:
+        """Map token ids (N, L) to token vectors (N, L, H), or to packed ones (T, H)."""
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)
+        if packing:
+            input_ids, places = input_ids.flatten()[packing.positions], packing.positions % packing.length
+        tokens = self.word(input_ids)
+        if self.projection is not None:
+            tokens = self.projection(tokens)
+        if self.position is not None:
+            positions = self.position(places + self.offset)
+            if self.token_type is not None:
+                positions = positions + self.token_type.weight[0]
+            tokens = tokens + positions
+        return self.dropout(self.norm(tokens))  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):

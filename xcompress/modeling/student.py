@@ -26,6 +26,7 @@ from xcompress.files import read_mapping, whole_file
 from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length, token_distances
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
 from xcompress.modeling.layers import (
+    Embeddings,
     ModernBertAttention,
     RotaryAttention,
     TransformerLayer,
@@ -175,41 +176,6 @@ def check_recurrences(requested: int, most: int) -> None:
     if not 1 <= requested <= most:
         advice = "leave it out" if most == 1 else f"choose 1 to {most}"
         raise InputError(f"recurrences: {requested} requested, but the student has {most}; {advice}")
-
-
-class Embeddings(nn.Module):
-    """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm.
-
-    A ModernBERT has neither of the other two, nor a bias; EmbeddingGemma and Qwen3 have token embeddings alone.
-    """
-
-    def __init__(self, config: StudentConfig) -> None:
-        super().__init__()
-        width = config.bottleneck or config.hidden_size
-        self.word = nn.Embedding(config.vocab_size, width)
-        self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
-        is_bert = not config.rotary
-        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size) if is_bert else None
-        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
-        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=is_bert)
-        self.norm = nn.Identity() if config.language_model else norm
-        self.dropout = nn.Dropout(0.0)
-        self.offset = config.position_offset
-
-    def forward(self, input_ids: Tensor, packing: Packing | None = None) -> Tensor:
-        """Map token ids (N, L) to token vectors (N, L, H), or to packed ones (T, H)."""
-        places = torch.arange(input_ids.shape[1], device=input_ids.device)
-        if packing:
-            input_ids, places = input_ids.flatten()[packing.positions], packing.positions % packing.length
-        tokens = self.word(input_ids)
-        if self.projection is not None:
-            tokens = self.projection(tokens)
-        if self.position is not None:
-            positions = self.position(places + self.offset)
-            if self.token_type is not None:
-                positions = positions + self.token_type.weight[0]
-            tokens = tokens + positions
-        return self.dropout(self.norm(tokens))  # type: ignore[no-any-return]
 
 
 class Student(nn.Module):
