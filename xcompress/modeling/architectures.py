@@ -20,6 +20,10 @@ _SUPPORTED: Mapping[LayerKind, Mapping[str, object]] = {
     "modernbert": {"attention_bias": False, "mlp_bias": False, "norm_bias": False, "rope_scaling": None},
     "gemma": {"attention_bias": False, "attn_logit_softcapping": None, "rope_scaling": None},
     "qwen": {"attention_bias": False, "use_sliding_window": False, "rope_scaling": None},
+    "jina": {},
+    "nomic": {"num_experts": 0, "prenorm": False, "rotary_emb_fraction": 1.0, "rotary_scaling_factor": None},
+    "gte": {"position_embedding_type": "rope", "layer_norm_type": "layer_norm", "pack_qkv": True}
+    | {"logn_attention_scale": False},
 }
 """Values of keys in config.json that a `Student` supports, by the kind of the layers."""
 _READABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -40,6 +44,8 @@ class WeightNames:
     """Last part of the name of a weight."""
     bias: str = "bias"
     """Last part of the name of a bias."""
+    gate_first: bool = False
+    """Whether the half of a gated product that is not activated comes first, unlike in a `Student`."""
 
     def by_student_name(self, layers: int) -> dict[str, tuple[str, ...]]:
         """Map the name of each weight of a `Student` to its names here: three for queries, keys and values, else one.
@@ -160,6 +166,32 @@ _GEMMA_LAYER = _QWEN_LAYER | {
     "intermediate_norm": ("pre_feedforward_layernorm",),
     "output_norm": ("post_feedforward_layernorm",),
 }
+# transformers 5 saves these three under the names of the code that they were published with
+_EMBEDDINGS_WITH_OUTER_NORM = _EMBEDDINGS | {
+    "embeddings.norm.weight": "emb_ln.weight",
+    "embeddings.norm.bias": "emb_ln.bias",
+}
+_JINA_LAYER = {
+    "attention": ("mixer.Wqkv",),
+    "attention_output": ("mixer.out_proj",),
+    "attention_norm": ("norm1",),
+    "intermediate": ("mlp.fc1",),
+    "output": ("mlp.fc2",),
+    "output_norm": ("norm2",),
+}
+_NOMIC_LAYER = _JINA_LAYER | {
+    "attention": ("attn.Wqkv",),
+    "attention_output": ("attn.out_proj",),
+    "intermediate": ("mlp.fc12", "mlp.fc11"),
+}
+_GTE_LAYER = {
+    "attention": ("attention.qkv_proj",),
+    "attention_output": ("attention.o_proj",),
+    "attention_norm": ("attn_ln",),
+    "intermediate": ("mlp.up_gate_proj",),
+    "output": ("mlp.down_proj",),
+    "output_norm": ("mlp_ln",),
+}
 BERT_NAMES = WeightNames(_EMBEDDINGS, _LAYER)
 """Names in BertModel, RobertaModel and XLMRobertaModel, which are the same."""
 E5S1_NAMES = WeightNames(
@@ -189,6 +221,7 @@ _ERNIE_WITH_TASKS = Architecture(
     _SIZES, WeightNames(_EMBEDDINGS | {_TASKS: "embeddings.task_type_embeddings.weight"}, _LAYER)
 )
 _ROBERTA = Architecture(_SIZES, BERT_NAMES, padding_id=1, positions_follow_padding=True)
+_GTE = Architecture(_SIZES, WeightNames(_EMBEDDINGS, _GTE_LAYER, gate_first=True), padding_id=1, layers="gte")
 ARCHITECTURES = {
     "bert": _BERT,
     "roberta": _ROBERTA,
@@ -240,8 +273,25 @@ ARCHITECTURES = {
         epsilon="rms_norm_eps",
         default_epsilon=1e-6,
     ),
+    "jina_embeddings_v3": Architecture(
+        _SIZES,
+        WeightNames(_EMBEDDINGS_WITH_OUTER_NORM, _JINA_LAYER, layer_prefix="encoder.layers.{}."),
+        padding_id=1,
+        layers="jina",
+        default_epsilon=1e-5,
+    ),
+    "nomic_bert": Architecture(
+        _SIZES,
+        WeightNames(_EMBEDDINGS_WITH_OUTER_NORM, _NOMIC_LAYER, layer_prefix="encoder.layers.{}."),
+        gelu="silu",
+        layers="nomic",
+    ),
+    "gte": _GTE,
+    "new": _GTE,
 }
 """Supported architectures, by model_type."""
+WITHOUT_THEIR_CODE = ("nomic_bert", "gte", "new")
+"""Those whose published models name code of their own. It is not run: a `Student` has their layers."""
 
 
 def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentConfig, Architecture]:
@@ -273,7 +323,9 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
             raise InputError(f"{file}: {name} is {value!r}, only {supported!r} is supported; choose another encoder")
     missing = [name for name in architecture.sizes.values() if not isinstance(config.get(name), int)]
     if missing:
-        raise InputError(f"{file}: no {', '.join(missing)}; give a complete encoder")
+        older = "n_embd" in config  # a nomic_bert whose sizes have the names of GPT-2
+        advice = "open the model with transformers 5 and save it again" if older else "give a complete encoder"
+        raise InputError(f"{file}: no {', '.join(missing)}; {advice}")
     paddings = config.get("pad_token_id"), architecture.padding_id, config.get("eos_token_id")
     padding = next((number for number in paddings if number is not None), None)
     # MPNet counts positions from its default padding id, whatever config.json says
@@ -336,6 +388,8 @@ def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: 
             # parts that do not fit together are left to `load_state`, which refuses the first alone for its shape
             fit = len({(part.shape[1:], part.ndim, part.dtype in _READABLE) for part in parts}) == 1 and parts[0].ndim
             state[student_name] = torch.cat(parts) if len(parts) > 1 and fit else parts[0]
+            if names.gate_first and fit and student_name.endswith(".intermediate.weight"):
+                state[student_name] = torch.cat(state[student_name].chunk(2)[::-1])
     return _with_task(state) if _TASKS in names.embeddings else state
 
 
@@ -363,7 +417,10 @@ def from_student_names(state: Mapping[str, Tensor], names: WeightNames, layers: 
     weights: dict[str, Tensor] = {}
     for student_name, encoder_names in names.by_student_name(layers).items():
         if student_name in state:
-            weights |= zip(encoder_names, state[student_name].chunk(len(encoder_names)), strict=True)
+            weight = state[student_name]
+            if names.gate_first and student_name.endswith(".intermediate.weight"):
+                weight = torch.cat(weight.chunk(2)[::-1])
+            weights |= zip(encoder_names, weight.chunk(len(encoder_names)), strict=True)
     return weights
 
 

@@ -1,26 +1,38 @@
 """Read what the config.json of an encoder says about layers with rotary positions."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from xcompress.errors import InputError, short_repr
-from xcompress.modeling.layers import ModernBertAttention, RotaryAttention
+from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, RotaryBertAttention
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 """Kinds of layers where positions are rotary: a token sees all tokens, or those near it."""
-LayerKind = Literal["bert", "modernbert", "gemma", "qwen"]
+LayerKind = Literal["bert", "modernbert", "gemma", "qwen", "jina", "nomic", "gte"]
+_ROTARY_BERTS: Mapping[str, RotaryBertAttention] = {
+    "jina_embeddings_v3": RotaryBertAttention(20_000.0),
+    "nomic_bert": RotaryBertAttention(1_000.0, gate="silu", biases=False),
+    "gte": RotaryBertAttention(160_000.0, gate="gelu"),
+    "new": RotaryBertAttention(10_000.0, gate="gelu"),
+}
+"""Layers of BERT with rotary positions by model_type, with the bases that they have where config.json names none."""
+_ROPE_KEYS = ("rope_type", "type", "rope_theta", "factor")
+"""Those of rope_parameters, and of the older rope_scaling, that are read."""
 
 
 def read_rotary(config: Mapping[str, Any], kind: LayerKind) -> dict[str, Any]:
     """Read what layers have beside their sizes, as fields of `StudentConfig`.
 
-    :raises InputError: as `_read_modernbert`, `_read_gemma` and `_read_qwen`.
+    :raises InputError: as `_read_modernbert`, `_read_gemma`, `_read_qwen` and `_read_rotary_bert`.
     """
+    if kind == "bert":
+        return {}
     if kind == "modernbert":
         return {"modernbert": _read_modernbert(config)}
     if kind == "gemma":
         return {"gemma": _read_gemma(config)}
-    return {"qwen": _read_qwen(config)} if kind == "qwen" else {}
+    return {"qwen": _read_qwen(config)} if kind == "qwen" else {"rotary_bert": _read_rotary_bert(config)}
 
 
 def _read_modernbert(config: Mapping[str, Any]) -> tuple[ModernBertAttention, ...]:
@@ -78,6 +90,40 @@ def _read_qwen(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
     kinds, base = [_GLOBAL] * config["num_hidden_layers"], config.get("rope_theta", 10_000.0)
     layers = _read_rotary_layers(config, kinds, (base, base), 0)
     return tuple(RotaryAttention(base, window) for base, window in layers)
+
+
+def _read_rotary_bert(config: Mapping[str, Any]) -> tuple[RotaryBertAttention, ...]:
+    """Read what each layer of a BERT with rotary positions is. All are the same.
+
+    GTE's code calls its scaling NTK. For a factor s and heads W wide, it multiplies the base by s and divides positions
+    by s^(2 / W). transformers 5 has the results in place of s: another base, and a linear scaling.
+
+    :raises InputError: when a key has another type, or the positions are scaled in other ways.
+    """
+    layer = _ROTARY_BERTS[config["model_type"]]
+    width = config["hidden_size"] / config["num_attention_heads"]
+    if config.get("head_dim") not in (width, None):
+        raise InputError(
+            f"head_dim is {short_repr(config['head_dim'])}, only hidden_size / num_attention_heads, {width:g}, is "
+            "supported; choose another encoder"
+        )
+    given: Any = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = given.get("rope_type", given.get("type", "default")) if isinstance(given, dict) else None
+    # such as mixed_b, with which ntk is another scaling
+    unread = [value for name, value in given.items() if name not in _ROPE_KEYS] if kind else []
+    if kind not in ("default", "linear", "ntk") or any(value not in (None, 1) for value in unread):
+        raise InputError(
+            f"the rotary positions are scaled by {short_repr(given)}, only the types default, linear and ntk are "
+            "supported; choose another encoder"
+        )
+    layer = replace(
+        layer,
+        rotary_base=given.get("rope_theta", config.get("rope_theta", layer.rotary_base)),
+        factor=1.0 if kind == "default" else given.get("factor"),
+    )
+    if kind == "ntk":
+        layer = replace(layer, rotary_base=layer.rotary_base * layer.factor, factor=layer.factor ** (2 / width))
+    return tuple(layer for _ in range(config["num_hidden_layers"]))
 
 
 def _read_rotary_layers(

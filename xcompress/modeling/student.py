@@ -26,9 +26,11 @@ from xcompress.files import read_mapping, whole_file
 from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length, token_distances
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
 from xcompress.modeling.layers import (
+    ROTARY_LAYERS,
     Embeddings,
     ModernBertAttention,
     RotaryAttention,
+    RotaryBertAttention,
     TransformerLayer,
     Uninitialized,
     check_rotary,
@@ -99,8 +101,10 @@ class StudentConfig:
     gemma: tuple[RotaryAttention, ...] = ()
     """The distinct layers of an EmbeddingGemma."""
     qwen: tuple[RotaryAttention, ...] = ()
-    """The distinct layers of a Qwen3, where a token sees itself and those before it. None of these three kinds: layers
-    of BERT, with position embeddings."""
+    """The distinct layers of a Qwen3, where a token sees itself and those before it."""
+    rotary_bert: tuple[RotaryBertAttention, ...] = ()
+    """The distinct layers of a BERT with rotary positions. None of these four kinds: layers of BERT, with position
+    embeddings."""
     key_value_heads: int | None = None
     """Heads of keys and values in a layer of EmbeddingGemma or Qwen3; None: `num_attention_heads`."""
     head_width: int | None = None
@@ -138,12 +142,22 @@ class StudentConfig:
     @property
     def rotary(self) -> tuple[RotaryAttention, ...]:
         """The distinct layers where positions are rotary; empty where they are embedded."""
-        return self.modernbert or self.gemma or self.qwen
+        return self.modernbert or self.gemma or self.qwen or self.rotary_bert
 
     @property
     def language_model(self) -> str | None:
         """The language model that has such layers, if any."""
         return "Gemma" if self.gemma else "Qwen3" if self.qwen else None
+
+    @property
+    def unusual_layers(self) -> str | None:
+        """What messages call layers that no checkpoint and no file for phones has, and no student is trained with."""
+        return self.language_model or ("BERT with rotary positions" if self.rotary_bert else None)
+
+    @property
+    def gated(self) -> bool:
+        """Whether feed-forward parts have a gate."""
+        return all(layer.gate for layer in self.rotary_bert) if self.rotary_bert else bool(self.rotary)
 
     @property
     def width_of_head(self) -> int:
@@ -344,9 +358,8 @@ def read_config(folder: Path) -> StudentConfig:
     known = {field.name for field in fields(StudentConfig)}
     given = {name: value for name, value in config.items() if name in known}
     try:
-        given["modernbert"] = tuple(ModernBertAttention(**layer) for layer in given.get("modernbert", ()))
-        for kind in ("gemma", "qwen"):
-            given[kind] = tuple(RotaryAttention(**layer) for layer in given.get(kind, ()))
+        for kind, settings in ROTARY_LAYERS.items():
+            given[kind] = tuple(settings(**layer) for layer in given.get(kind, ()))
         student = StudentConfig(**given)
     except (InputError, TypeError) as error:  # TypeError: a field is missing
         raise InputError(f"{folder / 'config.json'}: {first_line(error)}") from error
