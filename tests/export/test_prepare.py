@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.student import GEMMA, QWEN, SENTENCES, make_student, make_tokenizer
+from tests.helpers.student import GEMMA, QWEN, ROTARY_BERT, SENTENCES, make_student, make_tokenizer
 from tests.helpers.vocabularies import make, write_word_lists
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
@@ -53,6 +53,7 @@ def test_without_options_nothing_changes_and_no_text_is_read() -> None:
 @pytest.mark.parametrize("target", ["executorch", "litert", "coreml"])
 def test_what_a_file_for_phones_lacks_is_refused(target: str) -> None:
     lacking = {"layers of Gemma": GEMMA, "layers of Qwen3": QWEN, "lasttoken pooling": {"pooling": "lasttoken"}}
+    lacking |= {"layers of BERT with rotary positions": ROTARY_BERT}
     for name, changes in lacking.items():
         with pytest.raises(InputError, match=f"^target: {target} has no {name}, as this model has"):
             prepared(ExportConfig(target=target), student(**changes))  # type: ignore[arg-type]

@@ -162,7 +162,9 @@ def _random_weights(kind: str, config: Mapping[str, Any]) -> dict[str, Tensor]:
         shapes |= {f"{layer}{name}.weight": shape for name, shape in products.items()}
         with_bias = {name: shape for name, shape in products.items() if biases and name != names.gate}
         shapes |= {f"{layer}{name}.bias": shape[:1] for name, shape in with_bias.items()}
-    weights = {name: 0.3 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    weights = {
+        name: config["initializer_range"] * torch.randn(shape, generator=generator) for name, shape in shapes.items()
+    }
     for norm in norms:
         weights |= {
             f"{norm}.weight": 1 + 0.1 * torch.randn(width, generator=generator),
