@@ -87,7 +87,7 @@ QWEN: dict[str, object] = {
     "pooling": "lasttoken",
 }
 """Changes that make the student a Qwen3, whose queries are wider than its token vectors."""
-ROTARY_BERT: dict[str, object] = {"rotary_bert": (RotaryBertAttention(1000.0, factor=1.5),) * 2}
+ROTARY_BERT: dict[str, object] = {"rotary_bert": (RotaryBertAttention(1000.0), RotaryBertAttention(1000.0, factor=1.5))}
 """Changes that make the student a BERT with rotary positions, such as jina-embeddings-v3."""
 GATED_BERT: dict[str, object] = {
     "type_vocab_size": 0,
