@@ -141,6 +141,13 @@ def test_other_features_are_refused(kind: str, change: dict[str, object], messag
         import_encoder(tmp_path)
 
 
+def test_the_families_are_among_those_that_a_message_names(tmp_path: Path) -> None:
+    save_rotary(tmp_path, "jina_embeddings_v3")
+    write_json(tmp_path / "config.json", {"model_type": "gte2"})
+    with pytest.raises(InputError, match="jina_embeddings_v3, nomic_bert, gte, new: choose another encoder"):
+        import_encoder(tmp_path)
+
+
 def test_an_older_nomic_bert_is_refused_with_advice(tmp_path: Path) -> None:
     save_rotary(tmp_path, "nomic_bert")
     older = {"model_type": "nomic_bert", "n_embd": 32, "n_head": 4, "n_inner": 64, "n_layer": 3, "n_positions": 182}

@@ -22,8 +22,12 @@ _SUPPORTED: Mapping[LayerKind, Mapping[str, object]] = {
     "qwen": {"attention_bias": False, "use_sliding_window": False, "rope_scaling": None},
     "jina": {},
     "nomic": {"num_experts": 0, "prenorm": False, "rotary_emb_fraction": 1.0, "rotary_scaling_factor": None},
-    "gte": {"position_embedding_type": "rope", "layer_norm_type": "layer_norm", "pack_qkv": True}
-    | {"logn_attention_scale": False},
+    "gte": {
+        "position_embedding_type": "rope",
+        "layer_norm_type": "layer_norm",
+        "logn_attention_scale": False,
+        "pack_qkv": True,
+    },
 }
 """Values of keys in config.json that a `Student` supports, by the kind of the layers."""
 _READABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
