@@ -14,9 +14,11 @@ from safetensors.torch import load_file, save_file
 from tests.helpers.bench import measure_little
 from tests.helpers.foreign import save_pipeline
 from tests.helpers.student import (
+    GATED_BERT,
     GEMMA,
     MODERNBERT,
     QWEN,
+    ROTARY_BERT,
     bundle,
     copy_int8_graph,
     make_student,
@@ -344,9 +346,9 @@ def test_multiply_adds_are_those_of_the_weights() -> None:
     assert bundle_multiply_adds(Path("absent")) is None
 
 
-@pytest.mark.parametrize("changes", [MODERNBERT, GEMMA, QWEN])
+@pytest.mark.parametrize("changes", [MODERNBERT, GEMMA, QWEN, ROTARY_BERT, GATED_BERT])
 def test_gated_layers_have_three_products(changes: dict[str, object], tmp_path: Path) -> None:
-    student = make_student(**changes, bottleneck=None)
+    student = make_student(**changes | {"bottleneck": None, "recurrences": 1})
     student.save(tmp_path, make_tokenizer())
     layers = [weight for name, weight in student.unit.named_parameters() if weight.dim() == 2]
     assert TorchModel(str(tmp_path), "fp32", "cpu").multiply_adds()[0] == sum(weight.numel() for weight in layers)

@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 from tests.helpers.e5s1 import small_e5s1_weights, write_e5s1
 from tests.helpers.export import CALIBRATED, LITTLE, TEXT, kinds, manifest_of
 from tests.helpers.foreign import save_encoder
+from tests.helpers.rotary import CONFIGS as ROTARY
+from tests.helpers.rotary import save_rotary
 from tests.helpers.student import SENTENCES, make_student, make_tokenizer, save_student
 from tests.helpers.vocabularies import make, write_word_lists
 from xcompress import files
@@ -409,9 +411,12 @@ def test_a_gate_without_graded_pairs_is_told_once(
     assert capsys.readouterr().err.count("gate was not checked") == 1
 
 
-@pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "modernbert", "gemma3_text", "qwen3"])
+@pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "modernbert", "gemma3_text", "qwen3", *ROTARY])
 def test_a_foreign_encoder_is_exported_unchanged(kind: str, tmp_path: Path) -> None:
-    save_encoder(tmp_path / kind, kind, initializer_range=0.1)
+    if kind in ROTARY:
+        save_rotary(tmp_path / kind, kind, initializer_range=0.1)
+    else:
+        save_encoder(tmp_path / kind, kind, initializer_range=0.1)
     pooling = "lasttoken" if kind == "qwen3" else "cls"
     options = SourceOptions(prefix="query: ", pooling=pooling)
     made = export(tmp_path / kind, source_options=options, bounds=Bounds(worst_cosine=0.9))  # of random weights

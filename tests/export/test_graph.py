@@ -24,7 +24,16 @@ from tests.helpers.export import (
     ranges_of,
     torch_vectors,
 )
-from tests.helpers.student import CONFIG, GEMMA, MODERNBERT, QWEN, make_student, make_tokenizer
+from tests.helpers.student import (
+    CONFIG,
+    GATED_BERT,
+    GEMMA,
+    MODERNBERT,
+    QWEN,
+    ROTARY_BERT,
+    make_student,
+    make_tokenizer,
+)
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.external_data import external_locations
 from xcompress.bundle.manifest import GRAPHS
@@ -49,6 +58,7 @@ from xcompress.export.matmul import MatMulWriter, Range, matmuls
 from xcompress.export.writer import OPSET, Writer
 from xcompress.metrics import cosines
 from xcompress.modeling.four_bits import block_size_for
+from xcompress.modeling.layers import RotaryBertAttention
 from xcompress.modeling.student import Student, StudentConfig
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
@@ -75,6 +85,13 @@ STUDENTS: dict[str, dict[str, object]] = {
     "recurrent Gemma": GEMMA | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2},
     "Qwen": QWEN,
     "plain recurrent Qwen": QWEN | {"recurrences": 2, "bottleneck": None, "head_size": None, "key_value_heads": 1},
+    "rotary BERT": ROTARY_BERT,
+    "plain rotary BERT": ROTARY_BERT | {"bottleneck": None, "head_size": None, "pooling": "cls"},
+    "gated BERT": GATED_BERT,
+    "gated BERT with biases": {
+        **{"rotary_bert": (RotaryBertAttention(100.0, gate="gelu"),) * 3, "recurrences": 1},
+        **{"prelude_layers": 1, "bottleneck": None, "head_size": None},
+    },
     "recurrent ModernBERT": MODERNBERT | {"prelude_layers": 1, "unit_layers": 2, "recurrences": 2},
 }
 FORMS = {

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.helpers.export import manifest_of
-from tests.helpers.student import GEMMA, MODERNBERT, QWEN, SENTENCES, save_student
+from tests.helpers.student import GEMMA, MODERNBERT, QWEN, ROTARY_BERT, SENTENCES, save_student
 from xcompress.api import Run
 from xcompress.bench.subjects import find_subjects
 from xcompress.errors import GateError, InputError
@@ -205,6 +205,8 @@ def test_a_student_that_the_format_cannot_express_is_refused(tmp_path: Path) -> 
         export_hf(save_student(tmp_path / "gemma", **GEMMA))
     with pytest.raises(InputError, match="and ModernBertModel have no layers of Qwen3, as qwen has"):
         export_hf(save_student(tmp_path / "qwen", **QWEN))
+    with pytest.raises(InputError, match="no layers of BERT with rotary positions, as gte has"):
+        export_hf(save_student(tmp_path / "gte", **ROTARY_BERT))
 
 
 @pytest.mark.parametrize(

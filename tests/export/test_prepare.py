@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.student import GEMMA, QWEN, SENTENCES, make_student, make_tokenizer
+from tests.helpers.student import GATED_BERT, GEMMA, QWEN, ROTARY_BERT, SENTENCES, make_student, make_tokenizer
 from tests.helpers.vocabularies import make, write_word_lists
 from xcompress.errors import InputError
 from xcompress.export.config import ExportConfig
@@ -53,6 +53,7 @@ def test_without_options_nothing_changes_and_no_text_is_read() -> None:
 @pytest.mark.parametrize("target", ["executorch", "litert", "coreml"])
 def test_what_a_file_for_phones_lacks_is_refused(target: str) -> None:
     lacking = {"layers of Gemma": GEMMA, "layers of Qwen3": QWEN, "lasttoken pooling": {"pooling": "lasttoken"}}
+    lacking |= {"layers of BERT with rotary positions": ROTARY_BERT}
     for name, changes in lacking.items():
         with pytest.raises(InputError, match=f"^target: {target} has no {name}, as this model has"):
             prepared(ExportConfig(target=target), student(**changes))  # type: ignore[arg-type]
@@ -273,10 +274,13 @@ def rounded(student: Student) -> Student:
     return reconfigured(student, student.config, {"head.weight": torch.round(weight / scale) * scale})
 
 
-def test_the_head_of_centred_vectors_can_be_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("changes", [{}, GATED_BERT])
+def test_the_head_of_centred_vectors_can_be_rounded(
+    changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rounded head left a part of a large share that all outputs have: multilingual-e5-small had a cosine of 0.74."""
     monkeypatch.setattr(centering, "STEPS", 20)
-    given, tokenizer = student(recurrences=1), make("unigram")
+    given, tokenizer = student(**changes, recurrences=1), make("unigram")
     with torch.no_grad():
         given.get_parameter("unit.1.output_norm.bias").add_(30 * torch.sin(torch.arange(32.0)))
     centred, _ = center(given, tokenizer, TEXTS)

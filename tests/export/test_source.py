@@ -9,12 +9,13 @@ import pytest
 
 from tests.helpers.e5s1 import small_e5s1_weights, write_e5s1
 from tests.helpers.foreign import TEXTS, encoder, save_encoder, save_pipeline
+from tests.helpers.rotary import save_rotary
 from tests.helpers.student import make_tokenizer, save_student
 from xcompress.errors import InputError
 from xcompress.export.source import SourceOptions, card_languages, find_source
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student, encode
-from xcompress.sources.model_folder import PROMPTS
+from xcompress.sources.model_folder import PROMPTS, check_model_folder
 
 
 def make_student(folder: Path, model_type: str = "xcompress-student") -> Path:
@@ -326,6 +327,15 @@ def test_a_model_with_code_is_no_source(tmp_path: Path) -> None:
             find_source(tmp_path / "model")
         (tmp_path / "model" / name).write_bytes(before)
     find_source(tmp_path / "model").open()
+
+
+def test_code_of_a_family_whose_layers_are_known_is_left_alone(tmp_path: Path) -> None:
+    code = save_rotary(tmp_path / "gte", "new", auto_map={"AutoModel": "modeling.NewModel"}) / "modeling.py"
+    code.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert find_source(tmp_path / "gte").open()[0].config.rotary_bert
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(InputError, match=r"config\.json: auto_map names 'modeling\.NewModel'"):
+        check_model_folder(tmp_path / "gte", "teacher")  # sentence-transformers would run it
 
 
 @pytest.mark.parametrize("path", ["../victim", "linked"])

@@ -14,7 +14,7 @@ from tests.helpers.files import made_once
 from xcompress.bundle.manifest import content_hash
 from xcompress.export.exporter import export
 from xcompress.export.text import real_sentences
-from xcompress.modeling.layers import ModernBertAttention, RotaryAttention
+from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, RotaryBertAttention
 from xcompress.modeling.student import Student, StudentConfig
 
 SENTENCES = [
@@ -87,6 +87,13 @@ QWEN: dict[str, object] = {
     "pooling": "lasttoken",
 }
 """Changes that make the student a Qwen3, whose queries are wider than its token vectors."""
+ROTARY_BERT: dict[str, object] = {"rotary_bert": (RotaryBertAttention(1000.0), RotaryBertAttention(1000.0, factor=1.5))}
+"""Changes that make the student a BERT with rotary positions, such as jina-embeddings-v3."""
+GATED_BERT: dict[str, object] = {
+    "type_vocab_size": 0,
+    "rotary_bert": (RotaryBertAttention(1000.0, gate="silu", biases=False),) * 2,
+}
+"""Likewise, with gates and without biases, such as nomic-embed-text."""
 
 
 def make_student(**changes: object) -> Student:

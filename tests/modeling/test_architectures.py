@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tests.helpers.student import GEMMA, MODERNBERT, QWEN, make_student
+from tests.helpers.student import GATED_BERT, GEMMA, MODERNBERT, QWEN, ROTARY_BERT, make_student
 from xcompress.modeling.architectures import (
     ARCHITECTURES,
     BERT_NAMES,
@@ -18,13 +18,14 @@ NAMES = {kind: architecture.names for kind, architecture in ARCHITECTURES.items(
 @pytest.mark.parametrize("prefix", ["", "model.bert."])
 def test_names_are_restored_after_both_directions(kind: str, prefix: str) -> None:
     own = {"mpnet": {"relative_buckets": 8}, "modernbert": MODERNBERT, "gemma3_text": GEMMA, "qwen3": QWEN}
+    own |= {"jina_embeddings_v3": ROTARY_BERT, "nomic_bert": GATED_BERT, "gte": GATED_BERT, "new": GATED_BERT}
     changes = own.get(kind, {})
     student = make_student(**{"bottleneck": None, "head_size": None, "recurrences": 1} | changes)
     state = student.state_dict()
     weights = from_student_names(state, NAMES[kind], student.config.unit_layers)
-    added = {"modernbert": 0, "gemma3_text": 3, "qwen3": 3}.get(
-        kind, 4
-    )  # BERT: two joint weights of a layer become six
+    same = dict.fromkeys(("modernbert", "jina_embeddings_v3", "gte", "new"), 0)
+    # BERT: two joint weights of a layer become six
+    added = (same | {"gemma3_text": 3, "qwen3": 3, "nomic_bert": 1}).get(kind, 4)
     assert len(weights) == len(state) + added * student.config.unit_layers
     weights = {f"{prefix}{name}": weight for name, weight in weights.items()} | {"lm_head.bias": torch.zeros(2)}
     restored = to_student_names(weights, NAMES[kind], student.config.unit_layers)

@@ -398,7 +398,7 @@ def test_another_number_of_distance_buckets_is_refused(tmp_path: Path) -> None:
         ({"local_attention": "far"}, "local_attention 'far', expected"),
         (
             {"global_rope_theta": 0, "rope_parameters": None},
-            "base of rotary positions is 0, expected a number from 1 on",
+            "base of rotary positions is 0, expected a number from 1 to",
         ),
         ({"layer_types": ["full_attention"]}, r"layer_types is \['full_attention'\], expected full_attention or"),
         ({"layer_types": "full"}, "layer_types is 'full'"),

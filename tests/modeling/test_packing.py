@@ -6,7 +6,7 @@ from torch import Tensor
 
 from xcompress.modeling import attention
 from xcompress.modeling.attention import parts_by_length
-from xcompress.modeling.layers import ModernBertAttention, RotaryAttention
+from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, RotaryBertAttention
 from xcompress.modeling.packing import Packing, token_positions
 from xcompress.modeling.student import Student, StudentConfig
 
@@ -24,6 +24,7 @@ CONFIGS = {
         **{"unit_layers": 2, "type_vocab_size": 0, "qwen": (RotaryAttention(10.0),) * 2, "head_width": 6},
         "pooling": "lasttoken",
     },
+    "rotary BERT": {"unit_layers": 2, "rotary_bert": (RotaryBertAttention(10.0, factor=2.0, gate="gelu"),) * 2},
     "first token and head": {"unit_layers": 1, "pooling": "cls", "head_size": 6, "head_activation": "tanh"},
 }
 

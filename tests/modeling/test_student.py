@@ -7,7 +7,17 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.helpers.student import CONFIG, GEMMA, MODERNBERT, QWEN, make_student, make_tokenizer, save_student
+from tests.helpers.student import (
+    CONFIG,
+    GATED_BERT,
+    GEMMA,
+    MODERNBERT,
+    QWEN,
+    ROTARY_BERT,
+    make_student,
+    make_tokenizer,
+    save_student,
+)
 from xcompress.errors import InputError
 from xcompress.modeling.attention import BatchPart, attend, distance_buckets
 from xcompress.modeling.student import (
@@ -232,6 +242,10 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
         (QWEN | {"unit_layers": 4}, "qwen has 3 entries, not one for each"),
         (QWEN | {"head_width": 7}, "a head is 7 wide, and rotary positions need an even number"),
         (GEMMA | {"qwen": QWEN["qwen"]}, "gemma and qwen: layers are of one kind"),
+        (QWEN | {"rotary_bert": ROTARY_BERT["rotary_bert"]}, "qwen and rotary_bert: layers are of one kind"),
+        (ROTARY_BERT | {"unit_layers": 3}, "rotary_bert has 2 entries, not one for each"),
+        (ROTARY_BERT | {"relative_buckets": 8}, "with rotary positions there is neither"),
+        (ROTARY_BERT | {"head_width": 8}, "head_width: only layers of gemma and qwen have it"),
         (MODERNBERT | {"gemma": GEMMA["gemma"]}, "modernbert and gemma: layers are of one kind"),
         (MODERNBERT | {"num_attention_heads": 32}, "a head is 1 wide, and rotary positions need an even number"),
         (MODERNBERT | {"recurrences": 2}, "the first layer of a ModernBERT has no norm in front of its attention"),
@@ -250,6 +264,8 @@ FOREIGN: list[dict[str, object]] = [
     MODERNBERT,
     GEMMA,
     QWEN,
+    ROTARY_BERT,
+    GATED_BERT,
 ]
 
 
@@ -257,7 +273,7 @@ def test_a_config_of_an_older_version_loads(tmp_path: Path) -> None:
     student = make_student()
     student.save(tmp_path, make_tokenizer())
     described = json.loads((tmp_path / "config.json").read_text())
-    kinds = ("modernbert", "gemma", "qwen", "key_value_heads", "head_width")
+    kinds = ("modernbert", "gemma", "qwen", "rotary_bert", "key_value_heads", "head_width")
     for name in ("pooling", "relative_buckets", "head_activation", *kinds):
         del described[name]
     (tmp_path / "config.json").write_text(json.dumps(described))

@@ -25,12 +25,14 @@ from transformers import (
     XLMRobertaModel,
 )
 
+from tests.helpers.rotary import CONFIGS, save_rotary
 from tests.helpers.student import SENTENCES, save_student
 from tests.helpers.vocabularies import GERMAN, make, text_file, write_word_lists
 from xcompress.errors import InputError
 from xcompress.export.source import card_languages
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines
+from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode
 from xcompress.vocab.trim import trim_model
 
@@ -497,6 +499,16 @@ def test_links_out_of_the_model_are_not_copied(name: str, inside: Path) -> None:
     with pytest.raises(InputError, match=f"{name}: a link that leads out of the folder; copy the file itself here"):
         trim_model("model", Path("small"), languages=["de"])
     assert not Path("small").exists()
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_bert_with_rotary_positions_is_trimmed(kind: str, inside: Path) -> None:
+    save_rotary(inside / "model", kind, vocab_size=900)
+    make("unigram").save(str(inside / "model" / "tokenizer.json"))
+    trimmed = trim_model("model", Path("small"), texts=[Path("text.txt")])
+    assert trimmed.rows_after < 900
+    before, after = (encode(*import_encoder(Path(folder)), GERMAN) for folder in ("model", "small"))
+    np.testing.assert_allclose(before, after, atol=1e-6)
 
 
 def test_a_link_inside_the_model_is_copied_as_a_file(inside: Path) -> None:

@@ -257,7 +257,8 @@ def _config(weights: _Weights, word: Floats, manifest: Mapping[str, Any], bert: 
     modernbert = tuple(ModernBertAttention(**layer) for layer in manifest.get("modernbert", ()))
     if not modernbert and any(name.startswith("rotary_") for name in constants):
         raise ValueError(
-            "rotary positions of an EmbeddingGemma, a Qwen3, or a ModernBERT that an earlier version exported"
+            "rotary positions of an EmbeddingGemma, a Qwen3, a BERT that has them, or a ModernBERT that an earlier "
+            "version exported"
         )
     is_factored = any(name.split(".")[:2] == ["embeddings", "projection"] for name in constants)
     return StudentConfig(

@@ -194,7 +194,7 @@ def describe_model(student: Student, source: Source, made_from: str) -> dict[str
         "student_recurrences": trained,
         "recurrence": "unrolled",
         "bottleneck": {"width": config.bottleneck, "form": "factored"} if config.bottleneck else None,
-        "gated": bool(config.rotary),
+        "gated": config.gated,
         **({"modernbert": [asdict(layer) for layer in config.modernbert]} if config.modernbert else {}),
         "parameters": sum(student.sizes().values()),
         "machine": {

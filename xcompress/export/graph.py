@@ -263,11 +263,13 @@ class _GraphBuilder:
             tokens = self.matmul_writer.write(writer, tokens, projection)
         if not isinstance(embeddings.norm, nn.LayerNorm):
             return tokens
+        first_type = None if embeddings.token_type is None else floats(embeddings.token_type.weight[0])
         if embeddings.position is None:
-            return write_norm(writer, "norm", embeddings.norm, tokens)
+            added = [] if first_type is None else [writer.constant("token_type", first_type)]
+            return write_norm(writer, "norm", embeddings.norm, tokens, *added)
         positions = floats(embeddings.position.weight[embeddings.offset :])
-        if embeddings.token_type is not None:
-            positions = positions + floats(embeddings.token_type.weight[0])
+        if first_type is not None:
+            positions = positions + first_type
         position_kind = "int8" if table_kind == "int4" else table_kind
         rows = write_lookup(writer, "position", positions, self._write_token_numbers(), position_kind)
         return write_norm(writer, "norm", embeddings.norm, tokens, rows)

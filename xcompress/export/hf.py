@@ -94,8 +94,8 @@ def export_hf(
     if recurrences is not None:
         student = shallower(student, recurrences)
     config = student.config
-    if config.relative_buckets is not None or config.language_model:
-        lacking = f"layers of {config.language_model}" if config.language_model else "relative attention bias"
+    if config.relative_buckets is not None or config.unusual_layers:
+        lacking = f"layers of {config.unusual_layers}" if config.unusual_layers else "relative attention bias"
         raise InputError(
             f"export: BertModel, XLMRobertaModel and ModernBertModel have no {lacking}, as {model.name} has; export "
             "with --format onnx"

@@ -28,6 +28,9 @@ class Rotary:
     """Added to the attention scores, (N, 1, 1, L), or (N, 1, L, L) where a token sees only those near or before it."""
 
 
+RotaryPositions = Mapping[tuple[tuple[float, float], int | None], Rotary]
+
+
 @dataclass(frozen=True)
 class Mask:
     """Names of the attention mask in the forms that the layers need."""
@@ -39,8 +42,8 @@ class Mask:
     visible: str | None
     """(N, L) int32, for QAttention; None where attention has a relative bias or rotary positions, which that operator
     lacks."""
-    rotary: Mapping[tuple[float, int | None], Rotary] = field(default_factory=dict)
-    """By the base of the rotary positions of a layer and its window."""
+    rotary: RotaryPositions = field(default_factory=dict)
+    """By the rotation of a layer and its window."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,20 @@ class LayerWriter:
         if mask.visible is not None and self._may_fuse(product):
             context = self._write_int8_attention(writer, product, layer.heads, tokens, mask.visible)
         else:
-            joint = self.matmul_writer.write(writer, tokens, product)
-            context = _write_float_attention(writer, joint, layer.heads, len(product.weight), mask.scores)
+            joint, scores, rotate = self.matmul_writer.write(writer, tokens, product), mask.scores, None
+            if layer.settings is not None:
+                rotary = mask.rotary[layer.settings.rotation, layer.settings.window]
+                scores, rotate = rotary.scores, partial(_write_rotation, writer, rotary, fused=self._may_fuse(product))
+            context = _write_float_attention(writer, joint, layer.heads, len(product.weight), scores, rotate, rotate)
         terms = self.matmul_writer.write_terms(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)
-        inner = self.matmul_writer.write(writer, attended, self.matmuls[f"{name}.intermediate"])
-        inner = writer.node("Gelu", inner)
-        terms = self.matmul_writer.write_terms(writer, inner, self.matmuls[f"{name}.output"])
+        if layer.gate:
+            activate = partial(_write_silu, writer) if layer.gate == "silu" else partial(writer.node, "Gelu")
+            terms = [self._write_gated(writer, name, attended, activate)]
+        else:
+            inner = self.matmul_writer.write(writer, attended, self.matmuls[f"{name}.intermediate"])
+            inner = writer.node("Gelu", inner)
+            terms = self.matmul_writer.write_terms(writer, inner, self.matmuls[f"{name}.output"])
         return write_norm(writer, f"{name}.output_norm", layer.output_norm, attended, *terms)
 
     def _write_modernbert(self, writer: Writer, name: str, layer: ModernBertLayer, tokens: str, mask: Mask) -> str:
@@ -78,7 +88,7 @@ class LayerWriter:
         normed = tokens
         if isinstance(layer.attention_norm, nn.LayerNorm):
             normed = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens)
-        rotary = mask.rotary[layer.settings.rotary_base, layer.settings.window]
+        rotary = mask.rotary[layer.settings.rotation, layer.settings.window]
         product = self.matmuls[f"{name}.attention"]
         joint = self.matmul_writer.write(writer, normed, product)
         rotate = partial(_write_rotation, writer, rotary, fused=self._may_fuse(product))
@@ -99,10 +109,10 @@ class LayerWriter:
 
         def activate(values: str) -> str:
             if isinstance(layer.activation, nn.SiLU):
-                return writer.node("Mul", values, writer.node("Sigmoid", values))
+                return _write_silu(writer, values)
             return writer.node("Gelu", values, approximate="tanh")
 
-        rotary = mask.rotary[layer.settings.rotary_base, layer.settings.window]
+        rotary = mask.rotary[layer.settings.rotation, layer.settings.window]
         product = self.matmuls[f"{name}.attention"]
         joint = self.matmul_writer.write(writer, write_norm_of("attention_norm", tokens), product)
         width, fused = layer.attention_output.in_features, self._may_fuse(product)
@@ -189,9 +199,7 @@ def _write_float_attention(
     return writer.node("Reshape", context, writer.integers(0, 0, width))
 
 
-def write_rotary(
-    writer: Writer, config: StudentConfig, numbers: str, scores: str
-) -> dict[tuple[float, int | None], Rotary]:
+def write_rotary(writer: Writer, config: StudentConfig, numbers: str, scores: str) -> RotaryPositions:
     """Write what layers need of the positions of tokens, once for all layers that need the same.
 
     :param numbers: name of the numbers 0 ... L - 1 of the tokens.
@@ -208,16 +216,20 @@ def write_rotary(
     if config.qwen:  # a token sees itself and those before it
         scores = hide(scores, writer.node("Less", write_distances(), writer.integer(0)))
     found = {}
-    for base, window in dict.fromkeys((layer.rotary_base, layer.window) for layer in config.rotary):
+    for rotation, window in dict.fromkeys((layer.rotation, layer.window) for layer in config.rotary):
         # the angle at a position is its number times that at position 1
-        speeds = floats(rotary_angles(2, config.width_of_head, base)[1])
+        speeds = floats(rotary_angles(2, config.width_of_head, rotation)[1])
         rows = writer.node("Unsqueeze", writer.node("Cast", numbers, to=TensorProto.FLOAT), writer.integers(1))
-        angles = writer.node("Mul", rows, writer.constant(f"rotary_{base!r}", speeds))
+        angles = writer.node("Mul", rows, writer.constant("rotary_{!r}_{!r}".format(*rotation), speeds))
         near = scores
         if window is not None:
             near = hide(scores, writer.node("Greater", writer.node("Abs", write_distances()), writer.integer(window)))
-        found[base, window] = Rotary(writer.node("Cos", angles), writer.node("Sin", angles), near)
+        found[rotation, window] = Rotary(writer.node("Cos", angles), writer.node("Sin", angles), near)
     return found
+
+
+def _write_silu(writer: Writer, values: str) -> str:
+    return writer.node("Mul", values, writer.node("Sigmoid", values))
 
 
 def _write_rotation(writer: Writer, rotary: Rotary, vectors: str, *, fused: bool) -> str:

@@ -294,7 +294,7 @@ def matmuls(student: Student) -> dict[str, MatMul]:
         add(f"{name}.attention_output", layer.attention_output)
         add(f"{name}.intermediate", layer.intermediate)
         # Behind GELU some numbers of some tokens are large. A gate makes them of either sign.
-        least = GELU_LEAST if isinstance(layer, Layer) else None
+        least = GELU_LEAST if isinstance(layer, Layer) and not layer.gate else None
         add(f"{name}.output", layer.output, least=least, level="token")
     add("head", student.head)
     return {matmul.name: matmul for matmul in products}

@@ -122,10 +122,10 @@ class PhoneModel(nn.Module):
             if embeddings.token_type is not None:
                 positions = positions + embeddings.token_type.weight.detach()[0]
             self.register_buffer("positions", positions.clone())
-        self.bases = list(dict.fromkeys(layer.rotary_base for layer in self.config.modernbert))
-        for number, base in enumerate(self.bases):
+        self.rotations = list(dict.fromkeys(layer.rotation for layer in self.config.modernbert))
+        for number, rotation in enumerate(self.rotations):
             width = self.config.hidden_size // self.config.num_attention_heads
-            angles = rotary_angles(self.config.max_tokens, width, base)
+            angles = rotary_angles(self.config.max_tokens, width, rotation)
             self.register_buffer(f"cosines_{number}", angles.cos())
             self.register_buffer(f"sines_{number}", angles.sin())
         if student.relative is not None:
@@ -152,7 +152,7 @@ class PhoneModel(nn.Module):
         tokens = self.word(input_ids[0])
         if self.projection is not None:
             tokens = self.projection(tokens)
-        tokens = self.norm(tokens if self.bases else tokens + self.positions[:length])
+        tokens = self.norm(tokens if self.rotations else tokens + self.positions[:length])
         visible = attention_mask.float()
         bias = ((1 - visible) * MASKED_SCORE)[None]
         if self.is_relative:
@@ -175,8 +175,8 @@ class PhoneModel(nn.Module):
         """
         if layer.window is not None:
             bias = bias + (token_distances(length).abs() > layer.window).float() * MASKED_SCORE
-        base = self.bases.index(layer.rotary_base)
-        cosines, sines = (self.get_buffer(f"{kind}_{base}")[:length] for kind in ("cosines", "sines"))
+        number = self.rotations.index(layer.rotation)
+        cosines, sines = (self.get_buffer(f"{kind}_{number}")[:length] for kind in ("cosines", "sines"))
         return bias, (cosines, sines)
 
     def _pool(self, tokens: Tensor, visible: Tensor) -> Tensor:

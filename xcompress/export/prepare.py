@@ -57,7 +57,7 @@ def prepare(
     :param read_text: returns real sentences; called only where the vectors are reduced or centred.
     :raises InputError: when the student cannot be changed in this way, or the target has no layers like its own.
     """
-    kind = student.config.language_model
+    kind = student.config.unusual_layers
     lacking = f"layers of {kind}" if kind else "lasttoken pooling" if student.config.pooling == "lasttoken" else None
     if lacking and config.target in (*PHONE_FILES, "coreml"):
         raise InputError(f"target: {config.target} has no {lacking}, as this model has; choose cpu or mobile")
@@ -202,7 +202,7 @@ def shift_before_head(student: Student, tokenizer: Tokenizer, texts: Sequence[st
     """
     config = student.config
     *others, last = config.stack
-    if config.rotary or last in others or student.head is None:
+    if student.final_norm is not None or last in others or student.head is None:
         return student
     bare = reconfigured(student, replace(config, head_size=None, normalize=False), {})
     mean = torch.from_numpy(_vectors(bare, tokenizer, texts).mean(axis=0))

@@ -3,26 +3,31 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from xcompress.errors import InputError, short_repr
+from xcompress.errors import InputError
 from xcompress.modeling.bounds import check_finite, check_sizes
-from xcompress.modeling.layers import ModernBertAttention, RotaryAttention
+from xcompress.modeling.rotary_config import LayerKind, read_rotary
 from xcompress.modeling.student import Student, StudentConfig
 
 RELATIVE_BUCKETS = 32
 """Buckets of MPNet's relative attention bias: transformers always uses this many, whatever config.json says."""
-_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
-"""Kinds of layers where positions are rotary: a token sees all tokens, or those near it."""
-LayerKind = Literal["bert", "modernbert", "gemma", "qwen"]
 _SUPPORTED: Mapping[LayerKind, Mapping[str, object]] = {
     "bert": {"position_embedding_type": "absolute"},  # ModernBERT does not read this key: mmBERT has sans_pos there
     "modernbert": {"attention_bias": False, "mlp_bias": False, "norm_bias": False, "rope_scaling": None},
     "gemma": {"attention_bias": False, "attn_logit_softcapping": None, "rope_scaling": None},
     "qwen": {"attention_bias": False, "use_sliding_window": False, "rope_scaling": None},
+    "jina": {},
+    "nomic": {"num_experts": 0, "prenorm": False, "rotary_emb_fraction": 1.0, "rotary_scaling_factor": None},
+    "gte": {
+        "position_embedding_type": "rope",
+        "layer_norm_type": "layer_norm",
+        "logn_attention_scale": False,
+        "pack_qkv": True,
+    },
 }
 """Values of keys in config.json that a `Student` supports, by the kind of the layers."""
 _READABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -43,6 +48,8 @@ class WeightNames:
     """Last part of the name of a weight."""
     bias: str = "bias"
     """Last part of the name of a bias."""
+    gate_first: bool = False
+    """Whether the half of a gated product that is not activated comes first, unlike in a `Student`."""
 
     def by_student_name(self, layers: int) -> dict[str, tuple[str, ...]]:
         """Map the name of each weight of a `Student` to its names here: three for queries, keys and values, else one.
@@ -163,6 +170,32 @@ _GEMMA_LAYER = _QWEN_LAYER | {
     "intermediate_norm": ("pre_feedforward_layernorm",),
     "output_norm": ("post_feedforward_layernorm",),
 }
+# transformers 5 saves these three under the names of the code that they were published with
+_EMBEDDINGS_WITH_OUTER_NORM = _EMBEDDINGS | {
+    "embeddings.norm.weight": "emb_ln.weight",
+    "embeddings.norm.bias": "emb_ln.bias",
+}
+_JINA_LAYER = {
+    "attention": ("mixer.Wqkv",),
+    "attention_output": ("mixer.out_proj",),
+    "attention_norm": ("norm1",),
+    "intermediate": ("mlp.fc1",),
+    "output": ("mlp.fc2",),
+    "output_norm": ("norm2",),
+}
+_NOMIC_LAYER = _JINA_LAYER | {
+    "attention": ("attn.Wqkv",),
+    "attention_output": ("attn.out_proj",),
+    "intermediate": ("mlp.fc12", "mlp.fc11"),
+}
+_GTE_LAYER = {
+    "attention": ("attention.qkv_proj",),
+    "attention_output": ("attention.o_proj",),
+    "attention_norm": ("attn_ln",),
+    "intermediate": ("mlp.up_gate_proj",),
+    "output": ("mlp.down_proj",),
+    "output_norm": ("mlp_ln",),
+}
 BERT_NAMES = WeightNames(_EMBEDDINGS, _LAYER)
 """Names in BertModel, RobertaModel and XLMRobertaModel, which are the same."""
 E5S1_NAMES = WeightNames(
@@ -192,6 +225,7 @@ _ERNIE_WITH_TASKS = Architecture(
     _SIZES, WeightNames(_EMBEDDINGS | {_TASKS: "embeddings.task_type_embeddings.weight"}, _LAYER)
 )
 _ROBERTA = Architecture(_SIZES, BERT_NAMES, padding_id=1, positions_follow_padding=True)
+_GTE = Architecture(_SIZES, WeightNames(_EMBEDDINGS, _GTE_LAYER, gate_first=True), padding_id=1, layers="gte")
 ARCHITECTURES = {
     "bert": _BERT,
     "roberta": _ROBERTA,
@@ -243,8 +277,25 @@ ARCHITECTURES = {
         epsilon="rms_norm_eps",
         default_epsilon=1e-6,
     ),
+    "jina_embeddings_v3": Architecture(
+        _SIZES,
+        WeightNames(_EMBEDDINGS_WITH_OUTER_NORM, _JINA_LAYER, layer_prefix="encoder.layers.{}."),
+        padding_id=1,
+        layers="jina",
+        default_epsilon=1e-5,
+    ),
+    "nomic_bert": Architecture(
+        _SIZES,
+        WeightNames(_EMBEDDINGS_WITH_OUTER_NORM, _NOMIC_LAYER, layer_prefix="encoder.layers.{}."),
+        gelu="silu",
+        layers="nomic",
+    ),
+    "gte": _GTE,
+    "new": _GTE,
 }
 """Supported architectures, by model_type."""
+WITHOUT_THEIR_CODE = ("nomic_bert", "gte", "new")
+"""Those whose published models name code of their own. It is not run: a `Student` has their layers."""
 
 
 def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentConfig, Architecture]:
@@ -276,7 +327,9 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
             raise InputError(f"{file}: {name} is {value!r}, only {supported!r} is supported; choose another encoder")
     missing = [name for name in architecture.sizes.values() if not isinstance(config.get(name), int)]
     if missing:
-        raise InputError(f"{file}: no {', '.join(missing)}; give a complete encoder")
+        older = "n_embd" in config  # a nomic_bert whose sizes have the names of GPT-2
+        advice = "open the model with transformers 5 and save it again" if older else "give a complete encoder"
+        raise InputError(f"{file}: no {', '.join(missing)}; {advice}")
     paddings = config.get("pad_token_id"), architecture.padding_id, config.get("eos_token_id")
     padding = next((number for number in paddings if number is not None), None)
     # MPNet counts positions from its default padding id, whatever config.json says
@@ -293,106 +346,10 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
             **sizes,
             position_offset=last_unused + 1 if architecture.positions_follow_padding else 0,
             relative_buckets=RELATIVE_BUCKETS if architecture.relative_bias else None,
-            **_read_layers(config, architecture.layers),
+            **read_rotary(config, architecture.layers),
         ), architecture
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
-
-
-def _read_layers(config: Mapping[str, Any], kind: LayerKind) -> dict[str, Any]:
-    """Read what layers have beside their sizes, as fields of `StudentConfig`.
-
-    :raises InputError: as `_read_modernbert`, `_read_gemma` and `_read_qwen`.
-    """
-    if kind == "modernbert":
-        return {"modernbert": _read_modernbert(config)}
-    if kind == "gemma":
-        return {"gemma": _read_gemma(config)}
-    return {"qwen": _read_qwen(config)} if kind == "qwen" else {}
-
-
-def _read_modernbert(config: Mapping[str, Any]) -> tuple[ModernBertAttention, ...]:
-    """Read what each layer of a ModernBERT is.
-
-    :raises InputError: when a key has another type, or the positions are scaled.
-    """
-    every, local = config.get("global_attn_every_n_layers", 3), config.get("local_attention", 128)
-    if not isinstance(every, int) or every < 1 or not isinstance(local, int) or local < 2:
-        raise InputError(
-            f"global_attn_every_n_layers is {short_repr(every)} and local_attention {short_repr(local)}, expected "
-            "whole numbers from 1 and from 2 on; correct them"
-        )
-    bases = config.get("global_rope_theta", 160_000.0), config.get("local_rope_theta", 10_000.0)
-    kinds = [_LOCAL if number % every else _GLOBAL for number in range(config["num_hidden_layers"])]
-    layers = _read_rotary(config, kinds, (bases[0], bases[0] if bases[1] is None else bases[1]), local // 2)
-    return tuple(ModernBertAttention(base, window, norm=row > 0) for row, (base, window) in enumerate(layers))
-
-
-def _read_gemma(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
-    """Read what each layer of an EmbeddingGemma is.
-
-    :raises InputError: when a key has another type, tokens see only those before them, or the scale of the attention
-        scores or the positions are others.
-    """
-    every, local = config.get("sliding_window_pattern", 6), config.get("sliding_window", 4096)
-    if not isinstance(every, int) or every < 1 or not isinstance(local, int) or local < 2:
-        raise InputError(
-            f"sliding_window_pattern is {short_repr(every)} and sliding_window {short_repr(local)}, expected whole "
-            "numbers from 1 and from 2 on; correct them"
-        )
-    if config.get("use_bidirectional_attention") is not True:
-        raise InputError(
-            "use_bidirectional_attention is not true, so that a token sees only those before it; choose an encoder "
-            "such as EmbeddingGemma, or take this one as the teacher of a recipe"
-        )
-    scale = config.get("query_pre_attn_scalar", 256)
-    if scale != config["head_dim"]:
-        raise InputError(
-            f"query_pre_attn_scalar is {short_repr(scale)}, only that of head_dim, {config['head_dim']}, is supported; "
-            "choose another encoder"
-        )
-    kinds = [_LOCAL if (row + 1) % every else _GLOBAL for row in range(config["num_hidden_layers"])]
-    bases = config.get("rope_theta", 1_000_000.0), config.get("rope_local_base_freq", 10_000.0)
-    # transformers reads the window as that of both sides together
-    layers = _read_rotary(config, kinds, bases, local // 2)
-    return tuple(RotaryAttention(base, window) for base, window in layers)
-
-
-def _read_qwen(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
-    """Read what each layer of a Qwen3 is.
-
-    :raises InputError: when a key has another type, a layer has a window, or the positions are scaled.
-    """
-    kinds, base = [_GLOBAL] * config["num_hidden_layers"], config.get("rope_theta", 10_000.0)
-    layers = _read_rotary(config, kinds, (base, base), 0)
-    return tuple(RotaryAttention(base, window) for base, window in layers)
-
-
-def _read_rotary(
-    config: Mapping[str, Any], kinds: object, bases: tuple[float, float], window: int
-) -> list[tuple[float, int | None]]:
-    """Read the rotary base and the window of each layer, from the keys of transformers 5 or of the versions before it.
-
-    :param kinds: of the layers, where config.json has no layer_types.
-    :param bases: of layers where a token sees all tokens and of those where it sees near ones, likewise.
-    :raises InputError: when a key has another type, or the positions are scaled.
-    """
-    kinds = kinds if config.get("layer_types") is None else config["layer_types"]
-    if (
-        not isinstance(kinds, list)
-        or len(kinds) != config["num_hidden_layers"]
-        or {*map(str, kinds)} - {_GLOBAL, _LOCAL}
-    ):
-        raise InputError(
-            f"layer_types is {short_repr(kinds)}, expected {_GLOBAL} or {_LOCAL} for each layer; correct it"
-        )
-    given, base_of = config.get("rope_parameters") or {}, dict[str, float]()
-    for kind, base in zip((_GLOBAL, _LOCAL), bases, strict=True):
-        own = given.get(kind, given) if isinstance(given, dict) else given
-        if not isinstance(own, dict) or own.get("rope_type", "default") != "default":
-            raise InputError(f"rope_parameters has {short_repr(own)}, only the rope_type 'default' is supported")
-        base_of[kind] = own.get("rope_theta", base)
-    return [(base_of[kind], window if kind == _LOCAL else None) for kind in kinds]
 
 
 def gemma_weights(state: Mapping[str, Tensor], config: StudentConfig) -> dict[str, Tensor]:
@@ -435,6 +392,8 @@ def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: 
             # parts that do not fit together are left to `load_state`, which refuses the first alone for its shape
             fit = len({(part.shape[1:], part.ndim, part.dtype in _READABLE) for part in parts}) == 1 and parts[0].ndim
             state[student_name] = torch.cat(parts) if len(parts) > 1 and fit else parts[0]
+            if names.gate_first and fit and student_name.endswith(".intermediate.weight"):
+                state[student_name] = torch.cat(state[student_name].chunk(2)[::-1])
     return _with_task(state) if _TASKS in names.embeddings else state
 
 
@@ -462,7 +421,10 @@ def from_student_names(state: Mapping[str, Tensor], names: WeightNames, layers: 
     weights: dict[str, Tensor] = {}
     for student_name, encoder_names in names.by_student_name(layers).items():
         if student_name in state:
-            weights |= zip(encoder_names, state[student_name].chunk(len(encoder_names)), strict=True)
+            weight = state[student_name]
+            if names.gate_first and student_name.endswith(".intermediate.weight"):
+                weight = torch.cat(weight.chunk(2)[::-1])
+            weights |= zip(encoder_names, weight.chunk(len(encoder_names)), strict=True)
     return weights
 
 

@@ -1,9 +1,8 @@
-"""The transformer layers of a student: those of BERT, of ModernBERT, and of EmbeddingGemma and Qwen3."""
+"""The embeddings and the transformer layers of a student: those of BERT, ModernBERT, EmbeddingGemma and Qwen3."""
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +11,15 @@ from torch.overrides import TorchFunctionMode
 
 from xcompress.errors import InputError, short_repr
 from xcompress.modeling.attention import BatchPart, attend, token_distances
+from xcompress.modeling.packing import Packing
 
 if TYPE_CHECKING:
     from xcompress.modeling.student import StudentConfig
 
 LARGEST_WINDOW = 1_000_000
 """Far above those of real encoders."""
+LARGEST_BASE = 10**15
+"""Likewise; float32 holds its powers."""
 _UNSEEN = -1e4
 """Bias of the attention score of a token outside of the window; exp(-1e4) is 0 in float32."""
 
@@ -30,16 +32,27 @@ class RotaryAttention:
     """Base of the wavelengths of the rotary positions (Su et al., 2021)."""
     window: int | None = None
     """How many tokens a token sees to either side; None: all."""
+    factor: float = 1.0
+    """Positions are divided by it (Chen et al., 2023, arXiv:2306.15595)."""
 
     def __post_init__(self) -> None:
-        base, window = self.rotary_base, self.window
-        if not isinstance(base, int | float) or not 1 <= base < math.inf:  # also refuses NaN
-            raise InputError(f"base of rotary positions is {short_repr(base)}, expected a number from 1 on; correct it")
+        window = self.window
+        for name, number in (("base", self.rotary_base), ("factor", self.factor)):
+            if not isinstance(number, int | float) or not 1 <= number <= LARGEST_BASE:  # also refuses NaN
+                raise InputError(
+                    f"{name} of rotary positions is {short_repr(number)}, expected a number from 1 to "
+                    f"{LARGEST_BASE:,}; correct it"
+                )
         if window is not None and (not isinstance(window, int) or not 1 <= window <= LARGEST_WINDOW):
             raise InputError(
                 f"window of attention is {short_repr(window)}, expected a whole number from 1 to {LARGEST_WINDOW:,}; "
                 "correct it"
             )
+
+    @property
+    def rotation(self) -> tuple[float, float]:
+        """Base and factor, which say by how much the numbers at a position are rotated."""
+        return self.rotary_base, self.factor
 
 
 @dataclass(frozen=True)
@@ -50,18 +63,88 @@ class ModernBertAttention(RotaryAttention):
     """Whether a norm comes in front of it. The first layer has none, as the embeddings end with one."""
 
 
-class Layer(nn.Module):
-    """One post-norm transformer layer of BERT (Devlin et al., 2019), with queries, keys and values in one product."""
+@dataclass(frozen=True)
+class RotaryBertAttention(RotaryAttention):
+    """What sets a layer of BERT with rotary positions apart from a layer of BERT; all layers of a student have it."""
+
+    gate: Literal["gelu", "silu"] | None = None
+    """Activation of a gated feed-forward part; None: that of BERT, with GELU and no gate."""
+    biases: bool = True
+    """Whether the products have biases, except the one that a gate is part of, which has none in any case."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gate not in ("gelu", "silu", None) or not isinstance(self.biases, bool):
+            raise InputError(
+                f"gate is {short_repr(self.gate)} and biases {short_repr(self.biases)}, expected gelu, silu or null, "
+                "and true or false; correct them"
+            )
+
+
+ROTARY_LAYERS: Mapping[str, type[RotaryAttention]] = {
+    "modernbert": ModernBertAttention,
+    "gemma": RotaryAttention,
+    "qwen": RotaryAttention,
+    "rotary_bert": RotaryBertAttention,
+}
+"""What describes a layer, by the field of `StudentConfig` that holds the layers of its kind."""
+
+
+class Embeddings(nn.Module):
+    """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm.
+
+    With rotary positions no position is added. A ModernBERT has no token types and no bias, either; EmbeddingGemma and
+    Qwen3 have token embeddings alone.
+    """
 
     def __init__(self, config: "StudentConfig") -> None:
         super().__init__()
-        width = config.hidden_size
-        self.heads = config.num_attention_heads
-        self.attention = nn.Linear(width, 3 * width)
-        self.attention_output = nn.Linear(width, width)
+        width = config.bottleneck or config.hidden_size
+        self.word = nn.Embedding(config.vocab_size, width)
+        self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
+        positions = config.max_position_embeddings
+        self.position = None if config.rotary else nn.Embedding(positions, config.hidden_size)
+        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
+        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=not config.modernbert)
+        self.norm = nn.Identity() if config.language_model else norm
+        self.dropout = nn.Dropout(0.0)
+        self.offset = config.position_offset
+
+    def forward(self, input_ids: Tensor, packing: Packing | None = None) -> Tensor:
+        """Map token ids (N, L) to token vectors (N, L, H), or to packed ones (T, H)."""
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)
+        if packing:
+            input_ids, places = input_ids.flatten()[packing.positions], packing.positions % packing.length
+        tokens = self.word(input_ids)
+        if self.projection is not None:
+            tokens = self.projection(tokens)
+        if self.position is not None:
+            positions = self.position(places + self.offset)
+            if self.token_type is not None:
+                positions = positions + self.token_type.weight[0]
+            tokens = tokens + positions
+        elif self.token_type is not None:
+            tokens = tokens + self.token_type.weight[0]
+        return self.dropout(self.norm(tokens))  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """One post-norm transformer layer of BERT (Devlin et al., 2019), with queries, keys and values in one product.
+
+    Its positions may be rotary; then its feed-forward part may be gated as in ModernBERT, and products lack biases.
+    """
+
+    def __init__(self, config: "StudentConfig", settings: RotaryBertAttention | None = None) -> None:
+        super().__init__()
+        width, inner = config.hidden_size, config.intermediate_size
+        self.heads, self.settings = config.num_attention_heads, settings
+        self.gate = settings.gate if settings else None
+        biases = settings is None or settings.biases
+        self.attention = nn.Linear(width, 3 * width, bias=biases)
+        self.attention_output = nn.Linear(width, width, bias=biases)
         self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.intermediate = nn.Linear(width, config.intermediate_size)
-        self.output = nn.Linear(config.intermediate_size, width)
+        self.intermediate = nn.Linear(width, 2 * inner if self.gate else inner, bias=biases and not self.gate)
+        self.output = nn.Linear(inner, width, bias=biases)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(0.0)
 
@@ -70,10 +153,16 @@ class Layer(nn.Module):
 
         :param parts: of packed vectors, in their order; of others one part, the whole batch.
         """
-        context = self.attention_output(_attend_in_parts(self.attention(tokens), parts, self.heads, self.heads))
+        joint = self.attention(tokens)
+        context = self.attention_output(_attend_in_parts(joint, parts, self.heads, self.heads, self.settings))
         attended = self.attention_norm(tokens + self.dropout(context))
-        expanded = self.output(functional.gelu(self.intermediate(attended)))
-        return self.output_norm(attended + self.dropout(expanded))  # type: ignore[no-any-return]
+        inner = self.intermediate(attended)
+        if self.gate:
+            activated, gate = inner.chunk(2, dim=-1)
+            inner = (functional.silu if self.gate == "silu" else functional.gelu)(activated) * gate
+        else:
+            inner = functional.gelu(inner)
+        return self.output_norm(attended + self.dropout(self.output(inner)))  # type: ignore[no-any-return]
 
 
 class ModernBertLayer(nn.Module):
@@ -181,7 +270,7 @@ def check_rotary(config: "StudentConfig") -> None:
 
     :raises InputError: when its parts do not fit together.
     """
-    named = {name: getattr(config, name) for name in ("modernbert", "gemma", "qwen") if getattr(config, name)}
+    named = {name: getattr(config, name) for name in ROTARY_LAYERS if getattr(config, name)}
     if len(named) > 1:
         raise InputError(f"{' and '.join(named)}: layers are of one kind; leave all but one of them out")
     for name in ("key_value_heads", "head_width"):
@@ -203,9 +292,10 @@ def check_rotary(config: "StudentConfig") -> None:
             f"a head is {config.width_of_head} wide, and rotary positions need an even number; correct head_width, or "
             "hidden_size and num_attention_heads"
         )
-    if config.relative_buckets or config.type_vocab_size:
+    if config.relative_buckets or (config.type_vocab_size and not config.rotary_bert):
         raise InputError(
-            "relative_buckets and type_vocab_size: with rotary positions there is neither; set them to null and 0"
+            "relative_buckets and type_vocab_size: with rotary positions there is neither, but for types of a "
+            "rotary_bert; set them to null and 0"
         )
     unit = config.modernbert[config.prelude_layers :][: config.unit_layers]
     if config.recurrences > 1 and not all(layer.norm for layer in unit):
@@ -219,8 +309,10 @@ def make_layers(config: "StudentConfig") -> list[TransformerLayer]:
     """Make the distinct layers of a student: prelude, unit, coda."""
     if config.modernbert:
         return [ModernBertLayer(config, settings) for settings in config.modernbert]
-    if config.rotary:
+    if config.language_model:
         return [RmsNormLayer(config, settings) for settings in config.rotary]
+    if config.rotary_bert:
+        return [Layer(config, settings) for settings in config.rotary_bert]
     return [Layer(config) for _ in range(config.prelude_layers + config.unit_layers + config.coda_layers)]
 
 
@@ -245,7 +337,7 @@ def _attend_in_parts(
         query, key, value = torch.split(of_heads, [heads, key_value_heads, key_value_heads], dim=1)
         mask = part.mask
         if settings is not None:
-            angles = rotary_angles(length, query.shape[-1], settings.rotary_base).to(query.device)
+            angles = rotary_angles(length, query.shape[-1], settings.rotation).to(query.device)
             query, key = _rotate(query, angles), _rotate(key, angles)
             mask = mask if settings.window is None else _window_mask(mask, settings.window).to(query.dtype)
         sharing = (-1, -1, heads // key_value_heads, -1, -1)
@@ -255,14 +347,16 @@ def _attend_in_parts(
     return torch.cat(contexts) if len(contexts) > 1 else contexts[0]
 
 
-def rotary_angles(length: int, width: int, base: float) -> Tensor:
+def rotary_angles(length: int, width: int, rotation: tuple[float, float]) -> Tensor:
     """Return the angles by which the pairs of numbers at the positions 0 ... L - 1 are rotated, (L, W / 2).
 
-    Pair i at position m is rotated by m base^(-2 i / W) (Su et al., 2021, arXiv:2104.09864).
+    Pair i at position m is rotated by m base^(-2 i / W) / factor (Su et al., 2021, arXiv:2104.09864).
 
     :param width: W, numbers of a head, an even number.
+    :param rotation: base and factor.
     """
-    speeds = 1.0 / base ** (torch.arange(0, width, 2).float() / width)
+    base, factor = rotation
+    speeds = 1.0 / base ** (torch.arange(0, width, 2).float() / width) / factor
     return torch.arange(length).float()[:, None] * speeds
 
 

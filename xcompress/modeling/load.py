@@ -14,6 +14,7 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, read_mapping
 from xcompress.modeling.architectures import (
     BERT_NAMES,
+    WITHOUT_THEIR_CODE,
     WeightNames,
     gemma_weights,
     load_state,
@@ -70,11 +71,11 @@ def import_encoder(
     :param prefix: text in front of every sentence; default: the model's default prompt.
     :param pooling: mean, cls or lasttoken, where the model does not say; default: mean.
     :param max_tokens: longer texts are truncated; default, and upper limit: the model's own.
-    :param trust_remote_code: whether the folder may name code; none is run here.
+    :param trust_remote_code: whether the folder may name code, as some do whose layers are known; none is run here.
     :raises InputError: when the model is not supported, is damaged, names code, or has no tokenizer.
     """
     if path.is_dir():
-        check_model_folder(path, trust_remote_code=trust_remote_code)
+        check_model_folder(path, trust_remote_code=trust_remote_code, only_read=WITHOUT_THEIR_CODE)
     if is_student(path):
         with Uninitialized():
             student, student_tokenizer = Student.load(path)

@@ -26,8 +26,11 @@ from xcompress.files import read_mapping, whole_file
 from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length, token_distances
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
 from xcompress.modeling.layers import (
+    ROTARY_LAYERS,
+    Embeddings,
     ModernBertAttention,
     RotaryAttention,
+    RotaryBertAttention,
     TransformerLayer,
     Uninitialized,
     check_rotary,
@@ -98,8 +101,10 @@ class StudentConfig:
     gemma: tuple[RotaryAttention, ...] = ()
     """The distinct layers of an EmbeddingGemma."""
     qwen: tuple[RotaryAttention, ...] = ()
-    """The distinct layers of a Qwen3, where a token sees itself and those before it. None of these three kinds: layers
-    of BERT, with position embeddings."""
+    """The distinct layers of a Qwen3, where a token sees itself and those before it."""
+    rotary_bert: tuple[RotaryBertAttention, ...] = ()
+    """The distinct layers of a BERT with rotary positions. None of these four kinds: layers of BERT, with position
+    embeddings."""
     key_value_heads: int | None = None
     """Heads of keys and values in a layer of EmbeddingGemma or Qwen3; None: `num_attention_heads`."""
     head_width: int | None = None
@@ -137,12 +142,22 @@ class StudentConfig:
     @property
     def rotary(self) -> tuple[RotaryAttention, ...]:
         """The distinct layers where positions are rotary; empty where they are embedded."""
-        return self.modernbert or self.gemma or self.qwen
+        return self.modernbert or self.gemma or self.qwen or self.rotary_bert
 
     @property
     def language_model(self) -> str | None:
         """The language model that has such layers, if any."""
         return "Gemma" if self.gemma else "Qwen3" if self.qwen else None
+
+    @property
+    def unusual_layers(self) -> str | None:
+        """What messages call layers that no checkpoint and no file for phones has, and no student is trained with."""
+        return self.language_model or ("BERT with rotary positions" if self.rotary_bert else None)
+
+    @property
+    def gated(self) -> bool:
+        """Whether feed-forward parts have a gate."""
+        return all(layer.gate for layer in self.rotary_bert) if self.rotary_bert else bool(self.rotary)
 
     @property
     def width_of_head(self) -> int:
@@ -175,41 +190,6 @@ def check_recurrences(requested: int, most: int) -> None:
     if not 1 <= requested <= most:
         advice = "leave it out" if most == 1 else f"choose 1 to {most}"
         raise InputError(f"recurrences: {requested} requested, but the student has {most}; {advice}")
-
-
-class Embeddings(nn.Module):
-    """Token embeddings (projected from the bottleneck, if any) + position + token type, then LayerNorm.
-
-    A ModernBERT has neither of the other two, nor a bias; EmbeddingGemma and Qwen3 have token embeddings alone.
-    """
-
-    def __init__(self, config: StudentConfig) -> None:
-        super().__init__()
-        width = config.bottleneck or config.hidden_size
-        self.word = nn.Embedding(config.vocab_size, width)
-        self.projection = nn.Linear(width, config.hidden_size, bias=False) if config.bottleneck else None
-        is_bert = not config.rotary
-        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size) if is_bert else None
-        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
-        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=is_bert)
-        self.norm = nn.Identity() if config.language_model else norm
-        self.dropout = nn.Dropout(0.0)
-        self.offset = config.position_offset
-
-    def forward(self, input_ids: Tensor, packing: Packing | None = None) -> Tensor:
-        """Map token ids (N, L) to token vectors (N, L, H), or to packed ones (T, H)."""
-        places = torch.arange(input_ids.shape[1], device=input_ids.device)
-        if packing:
-            input_ids, places = input_ids.flatten()[packing.positions], packing.positions % packing.length
-        tokens = self.word(input_ids)
-        if self.projection is not None:
-            tokens = self.projection(tokens)
-        if self.position is not None:
-            positions = self.position(places + self.offset)
-            if self.token_type is not None:
-                positions = positions + self.token_type.weight[0]
-            tokens = tokens + positions
-        return self.dropout(self.norm(tokens))  # type: ignore[no-any-return]
 
 
 class Student(nn.Module):
@@ -378,9 +358,8 @@ def read_config(folder: Path) -> StudentConfig:
     known = {field.name for field in fields(StudentConfig)}
     given = {name: value for name, value in config.items() if name in known}
     try:
-        given["modernbert"] = tuple(ModernBertAttention(**layer) for layer in given.get("modernbert", ()))
-        for kind in ("gemma", "qwen"):
-            given[kind] = tuple(RotaryAttention(**layer) for layer in given.get(kind, ()))
+        for kind, settings in ROTARY_LAYERS.items():
+            given[kind] = tuple(settings(**layer) for layer in given.get(kind, ()))
         student = StudentConfig(**given)
     except (InputError, TypeError) as error:  # TypeError: a field is missing
         raise InputError(f"{folder / 'config.json'}: {first_line(error)}") from error

@@ -7,7 +7,7 @@ those of `auto_map`. Both pass settings from the folder on to functions that rea
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
@@ -63,11 +63,15 @@ _NAMES_OF_MODELS = ("tokenizer_name_or_path", "cache_dir")
 """Settings in sentence_bert_config.json that name another folder."""
 
 
-def check_model_folder(folder: Path, key: str | None = None, *, trust_remote_code: bool = False) -> None:
+def check_model_folder(
+    folder: Path, key: str | None = None, *, trust_remote_code: bool = False, only_read: Collection[str] = ()
+) -> None:
     """Check a model's folder before it is opened.
 
     :param key: key of the model in a recipe, for the advice in error messages; None where there is no recipe.
     :param trust_remote_code: whether the folder may name code; links and names that lead outside are refused anyway.
+    :param only_read: values of model_type for which the caller reads the weights, and opens the folder with no library
+        that runs the code that `auto_map` in config.json names.
     :raises InputError: when a file cannot be read or is not what it must be, a name or a link leads out of the folder,
         or the folder names code.
     """
@@ -87,7 +91,7 @@ def check_model_folder(folder: Path, key: str | None = None, *, trust_remote_cod
                 + (f", or, if you trust that model, set {key}.trust_remote_code to true" if key else "")
             )
         elif _CONFIGURATION.fullmatch(file.name):
-            _check_configuration(file, key)
+            _check_configuration(file, key, only_read)
 
 
 def check_paths(folder: Path) -> list[Path]:
@@ -198,9 +202,12 @@ def _check_names_of_files(file: Path) -> None:
                 _check_module_path(file, route)
 
 
-def _check_configuration(file: Path, key: str | None) -> None:
+def _check_configuration(file: Path, key: str | None, only_read: Collection[str]) -> None:
     """Refuse a configuration that names code, or options that are not known to be harmless."""
-    for name, value in _entries(read_json(file)):
+    content = read_json(file)
+    if file.name == "config.json" and isinstance(content, dict) and content.get("model_type") in only_read:
+        content = {name: value for name, value in content.items() if name != "auto_map"}
+    for name, value in _entries(content):
         for part in _parts(value) if name in _ALLOWED_VALUES else ():
             if isinstance(part, str) and not any(pattern.fullmatch(part) for pattern in _ALLOWED_VALUES[name]):
                 _refuse_code(file, name, part, key)

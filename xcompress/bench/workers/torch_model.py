@@ -57,4 +57,4 @@ class TorchModel:
         config = self.student.config
         sizes = config.depth, config.hidden_size, config.intermediate_size, config.bottleneck or 0
         heads = config.num_attention_heads, config.key_value_heads, config.head_width
-        return count_multiply_adds(*sizes, gated=bool(config.rotary), heads=heads)
+        return count_multiply_adds(*sizes, gated=config.gated, heads=heads)

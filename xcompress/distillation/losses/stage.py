@@ -15,7 +15,8 @@ from xcompress.distillation.distributed import all_gather, all_reduce_sum, world
 from xcompress.distillation.losses import calibrated, dual, multi_stage
 from xcompress.distillation.losses.correlation import correlation_loss
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
-from xcompress.modeling.student import Embeddings, Student
+from xcompress.modeling.layers import Embeddings
+from xcompress.modeling.student import Student
 from xcompress.recipe import GROUP, ON_WORDS, ObjectiveName, Stage, kind_of
 
 Loss = Callable[[nn.Module, Mapping[str, Batch]], Tensor]

@@ -57,7 +57,7 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> Description |
     # a student may have a linear head, as trained students have one
     unsupported = {
         "relative attention biases": config.relative_buckets,
-        f"layers of {config.language_model}": config.language_model,
+        f"layers of {config.unusual_layers}": config.unusual_layers,
         "dense modules or a truncate_dim": config.head_activation or (described and config.head_size),
     }
     features = [name for name, is_present in unsupported.items() if is_present]

@@ -1,0 +1,153 @@
+"""Read what the config.json of an encoder says about layers with rotary positions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from xcompress.errors import InputError, short_repr
+from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, RotaryBertAttention
+
+_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+"""Kinds of layers where positions are rotary: a token sees all tokens, or those near it."""
+LayerKind = Literal["bert", "modernbert", "gemma", "qwen", "jina", "nomic", "gte"]
+_ROTARY_BERTS: Mapping[str, RotaryBertAttention] = {
+    "jina_embeddings_v3": RotaryBertAttention(20_000.0),
+    "nomic_bert": RotaryBertAttention(1_000.0, gate="silu", biases=False),
+    "gte": RotaryBertAttention(160_000.0, gate="gelu"),
+    "new": RotaryBertAttention(10_000.0, gate="gelu"),
+}
+"""Layers of BERT with rotary positions by model_type, with the bases that they have where config.json names none."""
+_ROPE_KEYS = ("rope_type", "type", "rope_theta", "factor")
+"""Those of rope_parameters, and of the older rope_scaling, that are read."""
+
+
+def read_rotary(config: Mapping[str, Any], kind: LayerKind) -> dict[str, Any]:
+    """Read what layers have beside their sizes, as fields of `StudentConfig`.
+
+    :raises InputError: as `_read_modernbert`, `_read_gemma`, `_read_qwen` and `_read_rotary_bert`.
+    """
+    if kind == "bert":
+        return {}
+    if kind == "modernbert":
+        return {"modernbert": _read_modernbert(config)}
+    if kind == "gemma":
+        return {"gemma": _read_gemma(config)}
+    return {"qwen": _read_qwen(config)} if kind == "qwen" else {"rotary_bert": _read_rotary_bert(config)}
+
+
+def _read_modernbert(config: Mapping[str, Any]) -> tuple[ModernBertAttention, ...]:
+    """Read what each layer of a ModernBERT is.
+
+    :raises InputError: when a key has another type, or the positions are scaled.
+    """
+    every, local = config.get("global_attn_every_n_layers", 3), config.get("local_attention", 128)
+    if not isinstance(every, int) or every < 1 or not isinstance(local, int) or local < 2:
+        raise InputError(
+            f"global_attn_every_n_layers is {short_repr(every)} and local_attention {short_repr(local)}, expected "
+            "whole numbers from 1 and from 2 on; correct them"
+        )
+    bases = config.get("global_rope_theta", 160_000.0), config.get("local_rope_theta", 10_000.0)
+    kinds = [_LOCAL if number % every else _GLOBAL for number in range(config["num_hidden_layers"])]
+    layers = _read_rotary_layers(config, kinds, (bases[0], bases[0] if bases[1] is None else bases[1]), local // 2)
+    return tuple(ModernBertAttention(base, window, norm=row > 0) for row, (base, window) in enumerate(layers))
+
+
+def _read_gemma(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
+    """Read what each layer of an EmbeddingGemma is.
+
+    :raises InputError: when a key has another type, tokens see only those before them, or the scale of the attention
+        scores or the positions are others.
+    """
+    every, local = config.get("sliding_window_pattern", 6), config.get("sliding_window", 4096)
+    if not isinstance(every, int) or every < 1 or not isinstance(local, int) or local < 2:
+        raise InputError(
+            f"sliding_window_pattern is {short_repr(every)} and sliding_window {short_repr(local)}, expected whole "
+            "numbers from 1 and from 2 on; correct them"
+        )
+    if config.get("use_bidirectional_attention") is not True:
+        raise InputError(
+            "use_bidirectional_attention is not true, so that a token sees only those before it; choose an encoder "
+            "such as EmbeddingGemma, or take this one as the teacher of a recipe"
+        )
+    scale = config.get("query_pre_attn_scalar", 256)
+    if scale != config["head_dim"]:
+        raise InputError(
+            f"query_pre_attn_scalar is {short_repr(scale)}, only that of head_dim, {config['head_dim']}, is supported; "
+            "choose another encoder"
+        )
+    kinds = [_LOCAL if (row + 1) % every else _GLOBAL for row in range(config["num_hidden_layers"])]
+    bases = config.get("rope_theta", 1_000_000.0), config.get("rope_local_base_freq", 10_000.0)
+    # transformers reads the window as that of both sides together
+    layers = _read_rotary_layers(config, kinds, bases, local // 2)
+    return tuple(RotaryAttention(base, window) for base, window in layers)
+
+
+def _read_qwen(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
+    """Read what each layer of a Qwen3 is.
+
+    :raises InputError: when a key has another type, a layer has a window, or the positions are scaled.
+    """
+    kinds, base = [_GLOBAL] * config["num_hidden_layers"], config.get("rope_theta", 10_000.0)
+    layers = _read_rotary_layers(config, kinds, (base, base), 0)
+    return tuple(RotaryAttention(base, window) for base, window in layers)
+
+
+def _read_rotary_bert(config: Mapping[str, Any]) -> tuple[RotaryBertAttention, ...]:
+    """Read what each layer of a BERT with rotary positions is. All are the same.
+
+    GTE's code calls its scaling NTK. For a factor s and heads W wide, it multiplies the base by s and divides positions
+    by s^(2 / W). transformers 5 has the results in place of s: another base, and a linear scaling.
+
+    :raises InputError: when a key has another type, or the positions are scaled in other ways.
+    """
+    layer = _ROTARY_BERTS[config["model_type"]]
+    width = config["hidden_size"] / config["num_attention_heads"]
+    if config.get("head_dim") not in (width, None):
+        raise InputError(
+            f"head_dim is {short_repr(config['head_dim'])}, only hidden_size / num_attention_heads, {width:g}, is "
+            "supported; choose another encoder"
+        )
+    given: Any = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = given.get("rope_type", given.get("type", "default")) if isinstance(given, dict) else None
+    # such as mixed_b, with which ntk is another scaling
+    unread = [value for name, value in given.items() if name not in _ROPE_KEYS] if kind else []
+    if kind not in ("default", "linear", "ntk") or any(value not in (None, 1) for value in unread):
+        raise InputError(
+            f"the rotary positions are scaled by {short_repr(given)}, only the types default, linear and ntk are "
+            "supported; choose another encoder"
+        )
+    layer = replace(
+        layer,
+        rotary_base=given.get("rope_theta", config.get("rope_theta", layer.rotary_base)),
+        factor=1.0 if kind == "default" else given.get("factor"),
+    )
+    if kind == "ntk":
+        layer = replace(layer, rotary_base=layer.rotary_base * layer.factor, factor=layer.factor ** (2 / width))
+    return tuple(layer for _ in range(config["num_hidden_layers"]))
+
+
+def _read_rotary_layers(
+    config: Mapping[str, Any], kinds: object, bases: tuple[float, float], window: int
+) -> list[tuple[float, int | None]]:
+    """Read the rotary base and the window of each layer, from the keys of transformers 5 or of the versions before it.
+
+    :param kinds: of the layers, where config.json has no layer_types.
+    :param bases: of layers where a token sees all tokens and of those where it sees near ones, likewise.
+    :raises InputError: when a key has another type, or the positions are scaled.
+    """
+    kinds = kinds if config.get("layer_types") is None else config["layer_types"]
+    if (
+        not isinstance(kinds, list)
+        or len(kinds) != config["num_hidden_layers"]
+        or {*map(str, kinds)} - {_GLOBAL, _LOCAL}
+    ):
+        raise InputError(
+            f"layer_types is {short_repr(kinds)}, expected {_GLOBAL} or {_LOCAL} for each layer; correct it"
+        )
+    given, base_of = config.get("rope_parameters") or {}, dict[str, float]()
+    for kind, base in zip((_GLOBAL, _LOCAL), bases, strict=True):
+        own = given.get(kind, given) if isinstance(given, dict) else given
+        if not isinstance(own, dict) or own.get("rope_type", "default") != "default":
+            raise InputError(f"rope_parameters has {short_repr(own)}, only the rope_type 'default' is supported")
+        base_of[kind] = own.get("rope_theta", base)
+    return [(base_of[kind], window if kind == _LOCAL else None) for kind in kinds]
