@@ -1,5 +1,7 @@
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -64,6 +66,65 @@ def test_functions_are_refused(tmp_path: Path, depth: int) -> None:
         made.functions.append(helper.make_function("mine", f"f{number}", ["x"], ["y"], nodes, made.opset_import))
     onnx.save(made, tmp_path / "m.onnx")
     with pytest.raises(InputError, match=r"m\.onnx: defines functions, which no export writes; do not use it"):
+        external_locations(tmp_path / "m.onnx")
+
+
+def looping(*numbers: TensorProto, inputs: Sequence[str] = ("turns", "", "x"), inside: bool = False) -> onnx.ModelProto:
+    """Make a graph of a Loop, which may be in a branch of an If."""
+    kinds = {"turn": TensorProto.INT64, "again": TensorProto.BOOL, "more": TensorProto.BOOL}
+    values = {name: helper.make_tensor_value_info(name, kind, []) for name, kind in kinds.items()}
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("before", "after"))
+    nodes = [helper.make_node("Identity", [a], [b]) for a, b in (("again", "more"), ("before", "after"))]
+    body = helper.make_graph(nodes, "b", [values["turn"], values["again"], x], [values["more"], y])
+    outer = graph(list(numbers), [helper.make_node("Loop", inputs, ["y"], body=body)])
+    if inside:
+        branches = {"then_branch": outer, "else_branch": outer}
+        outer = graph(list(numbers), [helper.make_node("If", ["x"], ["y"], **branches)])
+    return helper.make_model(outer, opset_imports=[helper.make_opsetid("", 20)])
+
+
+def replaced(made: onnx.ModelProto) -> onnx.ModelProto:
+    """Add a constant of the same name as a weight, in place of which onnxruntime takes it."""
+    made.graph.node.append(helper.make_node("Constant", [], ["turns"], value=number(10**15)))
+    return made
+
+
+def number(value: int, name: str = "turns") -> TensorProto:
+    return numpy_helper.from_array(np.int64(value), name)
+
+
+def test_a_loop_of_known_length_is_read(tmp_path: Path) -> None:
+    onnx.save(looping(number(5), number(10**6, "other")), tmp_path / "m.onnx")
+    assert external_locations(tmp_path / "m.onnx") == set()
+
+
+@pytest.mark.parametrize(
+    "made",
+    {
+        "no number": looping(number(5), inputs=("", "", "x")),
+        "no inputs": looping(number(5), inputs=()),
+        "computed": looping(number(5), inputs=("x", "", "x")),
+        "large": looping(number(1001)),
+        "negative": looping(number(-1)),
+        "named twice": looping(number(1001), number(5)),
+        "replaced": replaced(looping(number(5))),
+        "in another file": looping(
+            TensorProto.FromString(number(5).SerializeToString() + outside("a").SerializeToString())
+        ),
+    }.items(),
+    ids=lambda made: made[0],
+)
+def test_a_loop_that_may_never_end_is_refused(tmp_path: Path, made: tuple[str, onnx.ModelProto]) -> None:
+    onnx.save(made[1], tmp_path / "m.onnx")
+    with pytest.raises(
+        InputError, match=r"m\.onnx: has a loop of over 1,000 turns, or of as many as it computes, .*; do"
+    ):
+        external_locations(tmp_path / "m.onnx")
+
+
+def test_a_loop_inside_another_node_is_refused(tmp_path: Path) -> None:
+    onnx.save(looping(number(5), inside=True), tmp_path / "m.onnx")
+    with pytest.raises(InputError, match=r"m\.onnx: has a graph in a graph in a graph, which no export writes; do not"):
         external_locations(tmp_path / "m.onnx")
 
 

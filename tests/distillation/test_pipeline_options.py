@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -520,7 +521,17 @@ def test_tensorboard_logs_are_written_when_asked_for(recipe_file: Path, tmp_path
     assert list((finished / "tensorboard/contrast").glob("events.*"))
 
 
-def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) -> None:
+def test_a_stage_can_train_weights_of_4_bits(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[int] = Counter()
+    forward = RoundToFourBits.forward
+
+    def counting(module: RoundToFourBits, weight: torch.Tensor) -> torch.Tensor:
+        calls[id(module)] += module.training and weight.requires_grad
+        return forward(module, weight)
+
+    monkeypatch.setattr(RoundToFourBits, "forward", counting)
     errors = []
     for name, overrides in (("exact", []), ("rounded", ["stages.contrast.quantize=int4"])):
         finished, _ = run(recipe_file, tmp_path / name, CONTRAST, *overrides)
@@ -529,6 +540,7 @@ def test_a_stage_can_train_weights_of_4_bits(recipe_file: Path, tmp_path: Path) 
         errors.append(float((rounded - rows).abs().max() / rows.abs().max()))
     assert errors[0] > 0.01
     assert errors[1] < 1e-6
+    assert len(set((+calls).values())) == 1, "weights of the recurrent unit are rounded as often as others"
 
 
 @pytest.mark.usefixtures("little_text")

@@ -9,8 +9,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.helpers.export import TEXT, manifest_of
+from tests.helpers.foreign import save_encoder
 from tests.helpers.student import SENTENCES, change_manifest, save_student
 from xcompress import console
 from xcompress.bundle.encoder import Encoder
@@ -165,6 +167,18 @@ def test_too_little_space_is_noticed_before_the_work(
     with pytest.raises(InputError, match="MB free"):
         export(run)
     assert not quick
+
+
+@pytest.mark.usefixtures("quick")
+def test_weights_of_16_bits_need_the_space_of_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_encoder(tmp_path / "model", "bert")
+    file = tmp_path / "model/model.safetensors"
+    weights = load_file(file)
+    written = 4 * sum(map(torch.numel, weights.values()))
+    monkeypatch.setattr("xcompress.export.folder.free_bytes", lambda _: written)
+    save_file({name: weight.bfloat16() for name, weight in weights.items()}, file, metadata={"format": "pt"})
+    with pytest.raises(InputError, match=f"the export needs {megabytes(1.6 * written)}"):
+        export(tmp_path / "model", tmp_path / "bundle")
 
 
 def test_a_failed_gate_keeps_the_bundle_that_was_there(

@@ -83,6 +83,19 @@ def test_weights_of_other_widths_are_read(dtype: torch.dtype, tmp_path: Path) ->
     np.testing.assert_allclose(encode(*import_encoder(tmp_path), TEXTS), model.encode(TEXTS), atol=1e-5)
 
 
+def test_weights_of_two_encoders_side_by_side_are_refused(tmp_path: Path) -> None:
+    save_encoder(tmp_path, "bert")
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    inner = {f"bert.{name}": weight for name, weight in weights.items()}
+    save_file(inner | {f"average.bert.{name}": weight + 1 for name, weight in weights.items()}, file)
+    state = import_encoder(tmp_path)[0].state_dict()
+    torch.testing.assert_close(state["embeddings.word.weight"], weights["embeddings.word_embeddings.weight"])
+    save_file(inner | {f"average.{name}": weight + 1 for name, weight in weights.items()}, file)
+    with pytest.raises(InputError, match=r"^average\..* and bert\..*: the weights are of several encoders; open"):
+        import_encoder(tmp_path)
+
+
 def test_damaged_weights_are_refused(tmp_path: Path) -> None:
     save_encoder(tmp_path, "bert")
     whole = (tmp_path / "model.safetensors").read_bytes()

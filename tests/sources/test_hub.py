@@ -130,7 +130,7 @@ def test_a_model_without_safetensors_is_refused(monkeypatch: pytest.MonkeyPatch,
 
 def test_large_files_are_fetched_where_ctrl_c_ends_it_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
-    sizes = {"model.safetensors": 2_000_000, "config.json": 100, "model.bin": 2_000_000, "onnx/a.json": 2_000_000}
+    sizes = {"tokenizer.json": 200_000, "config.json": 9_000, "model.bin": 2_000_000, "onnx/a.json": 2_000_000}
     siblings = [SimpleNamespace(rfilename=name, size=size) for name, size in {**sizes, "b.json": None}.items()]
     stand_in(monkeypatch, raising(FileNotFoundError()), lambda *_, **__: SimpleNamespace(siblings=siblings, sha=COMMIT))
     threads: list[tuple[str, str, threading.Thread]] = []
@@ -142,4 +142,4 @@ def test_large_files_are_fetched_where_ctrl_c_ends_it_at_once(monkeypatch: pytes
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     with pytest.raises(KeyboardInterrupt):
         resolve("org/name")
-    assert threads == [("model.safetensors", COMMIT, threading.main_thread())]
+    assert threads == [("tokenizer.json", COMMIT, threading.main_thread())]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
+from torch.nn.utils import parametrize
 
 from xcompress import __version__
 from xcompress.distillation import distributed
@@ -217,6 +218,8 @@ def _build_training(
         module, loss = TokenVectors(model.embeddings), token_loss(assistant.embeddings)
     else:
         module, loss = SentenceVectors(model, stage, f"stages.{name}"), sentence_loss(stage)
+    if stage.quantize and not settings.recipe.compile:  # which would compile the cache as well
+        loss = parametrize.cached()(loss)  # round once a step, not for each recurrence and kind of pairs
     set_dropout(model, stage.dropout)
 
     # Train.

@@ -372,11 +372,18 @@ def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: 
     :param weights: weights by the encoder's names, behind any common prefix (`bert.`, `roberta.`, `model.` ...).
     :param names: the encoder's names.
     :param layers: number of layers.
+    :raises InputError: when there are several encoders with prefixes of as many parts.
     """
     word_embeddings = names.embeddings[_WORD_EMBEDDINGS]
-    matches = [name for name in weights if name == word_embeddings or name.endswith(f".{word_embeddings}")]
     # an encoder inside another part, such as one that follows slowly in training, has a longer prefix
-    prefix = min(matches, key=lambda name: name.count("."), default=word_embeddings).removesuffix(word_embeddings)
+    matches = [name for name in weights if f".{name}".endswith(f".{word_embeddings}")]
+    matches.sort(key=lambda name: name.count("."))
+    if matches[1:] and matches[0].count(".") == matches[1].count("."):
+        raise InputError(
+            f"{matches[0]} and {matches[1]}: the weights are of several encoders; open the model with transformers, "
+            "and save the encoder alone (save_pretrained)"
+        )
+    prefix = matches[0].removesuffix(word_embeddings) if matches else ""
     encoder_weights = {
         # older checkpoints call the weights of a LayerNorm gamma and beta
         name.removeprefix(prefix)

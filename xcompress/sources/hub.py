@@ -19,8 +19,9 @@ FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.py"]
 """What is fetched, in any folder. Python files are only read where a recipe sets `trust_remote_code`."""
 SKIPPED = [f"{folder}/*" for folder in GRAPH_FOLDERS]
 """What is not fetched all the same."""
-LARGE = 1_000_000
-"""Bytes. Files above are fetched one by one in the thread that asks, so that Ctrl-C ends a download at once."""
+LARGE = 100_000
+"""Bytes. Files above are fetched one by one in the thread that asks, so that Ctrl-C ends a download at once. The others
+are settings, of which eight are fetched at a time."""
 COMMITS_READ: dict[str, str] = {}
 """The commits of the models that `from_hub` has returned in this process, by reference."""
 Result = TypeVar("Result")

@@ -116,7 +116,7 @@ def test_a_graph_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: 
         raise RuntimeError("no such operator\nand more")
 
     monkeypatch.setattr("xcompress.export.graph.write_ort", broken)
-    with pytest.raises(InputError, match=r"cannot be written in ORT format \(no such operator\)"):
+    with pytest.raises(InputError, match=r"ORT format, .* 2 GB \(no such operator\); export .* --target mobile"):
         mobile_bundle(bundle(), "int8", tmp_path / "phone")
 
 

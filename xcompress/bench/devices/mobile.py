@@ -222,8 +222,10 @@ def _convert_to_ort(folder: Path, graph: str) -> str:
     try:
         converted = write_ort(folder / graph)
     except Exception as error:  # onnxruntime's errors share no base class below Exception
-        why = first_line(error)
-        raise InputError(f"{graph}: cannot be written in ORT format ({why}); export the bundle again") from error
+        raise InputError(
+            f"{graph}: cannot be written in ORT format, which holds 2 GB ({first_line(error)}); export the model with "
+            f"--target {TARGET}, in int8 where it is larger"
+        ) from error
     for name in [graph, *external_files(folder, graph)]:
         (folder / name).unlink()
     return converted.relative_to(folder).as_posix()

@@ -11,6 +11,7 @@ would have no width. Equal rankings have Fisher's interval, those of two models 
 shares of hits Wilson's.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import sqrt
@@ -53,16 +54,15 @@ def share_figure(hits: Sequence[Hits], reference: Sequence[Hits] | None = None) 
     :param hits: of each language or direction. Those of the same length are taken for the same rows.
     :param reference: in the same order, on the same rows.
     """
-    all_rows = sum(map(len, hits))
     share, own_rows, _ = _mean_share(hits)
-    value, low, high = _wilson(share, own_rows or all_rows)
+    value, low, high = _wilson(share, _cautious_rows(hits, share, own_rows))
     if reference is None:
         return Figure(value, low, high)
     pairs = list(zip(hits, reference, strict=True))
     share_lost, rows_lost, lost_by = _mean_share([base & ~own for own, base in pairs])
     share_gained, rows_gained, gained_by = _mean_share([own & ~base for own, base in pairs])
     # few lost or gained rows tell little of how much languages share them: take the fewer independent rows for both
-    rows = min(filter(None, (rows_lost, rows_gained)), default=all_rows)
+    rows = min(filter(None, (rows_lost, rows_gained)), default=sum(map(len, hits)))
     lost, lost_low, lost_high = _wilson(share_lost, rows)
     gained, gained_low, gained_high = _wilson(share_gained, rows)
     norm = sqrt((lost_by @ lost_by) * (gained_by @ gained_by))
@@ -75,6 +75,20 @@ def share_figure(hits: Sequence[Hits], reference: Sequence[Hits] | None = None) 
     drop_low = drop - arm(lost - lost_low, gained_high - gained)
     drop_high = drop + arm(lost_high - lost, gained - gained_low)
     return Figure(value, low, high, drop, drop_low, drop_high)
+
+
+def _cautious_rows(hits: Sequence[Hits], share: float, rows: float | None) -> float:
+    """Return independent rows of a mean share that are fewer where few rows are wrong.
+
+    These tell little of how much languages share their errors. So w wrong rows in a language count w times, and once
+    that languages of the same length share them all: 1 / rows is the mean. Of one language it is as it was.
+
+    :param rows: as the rows that are wrong tell; None where none or all are.
+    """
+    languages = Counter(map(len, hits))
+    if_shared = sum(count**2 / length for length, count in languages.items()) / len(hits) ** 2
+    wrong = min(share, 1 - share) * sum(map(len, hits)) / len(hits)
+    return (wrong + 1) / (if_shared + (wrong / rows if rows else 0))
 
 
 def _mean_share(parts: Sequence[Hits]) -> tuple[float, float | None, NDArray[np.float64]]:
