@@ -1,12 +1,13 @@
 """Pictures of accuracy and latency as rows of dots, and of memory as bars."""
 
 from collections.abc import Mapping, Sequence
+from math import nan
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
 
 from xcompress.bench.report.format import in_megabytes, label, shape_text, shorten, threads_text, whisker_end, wrap
 from xcompress.bench.report.headlines import accuracies_of
@@ -22,7 +23,7 @@ from xcompress.bench.report.pictures.style import (
     label_log_axis,
     looks,
 )
-from xcompress.bench.results import Figure, Memory, Report
+from xcompress.bench.results import Figure, Report
 
 EDGE: dict[str, Any] = {"edgecolor": LIGHT.ink, "linewidth": 0.7}
 """Dark in both themes, because the fill colours are bright."""
@@ -91,51 +92,31 @@ def draw_latency(report: Report, threads: int, theme: Theme) -> Canvas:
 
 def draw_memory(report: Report, theme: Theme) -> Canvas:
     """Draw the subjects whose memory was measured, the first on top."""
-    bars = [(label(report, result, 26), result.memory) for result in report.results if result.memory]
-    figure, axes = canvas(1.6 + 0.5 * len(bars))
-    for number, (_, memory) in enumerate(bars):
-        tokenizer = min(memory.tokenizer or 0, memory.resident) / 1e6
-        rest = memory.resident / 1e6 - tokenizer
-        for width, left, look in ((rest, 0.0, MODEL), (tokenizer, rest, TOKENIZER)):
-            axes.add_patch(Rectangle((left, number - BAR_HEIGHT / 2), width, BAR_HEIGHT, zorder=2, **look))
-        for value, marker in ((memory.peak, "|"), (memory.busy_peak, "d")):
-            if value is not None:
-                axes.add_line(_peak_marker(marker, theme, [value / 1e6], [number]))
-        highest = _highest(memory)
-        axes.text(highest / 1e6, number, f"   {in_megabytes(highest)}", va="center", fontsize=9)
-    axes.set_yticks(range(len(bars)), [name for name, _ in bars])
-    axes.set_ylim(len(bars) - 0.4, -0.6)
-    axes.set_xlim(0, 1.16 * max(_highest(memory) for _, memory in bars) / 1e6)
+    names = [label(report, result, 26) for result in report.results if result.memory]
+    memories = [result.memory for result in report.results if result.memory]
+    rows = range(len(memories))
+    figure, axes = canvas(1.6 + 0.5 * len(rows))
+    tokenizers = [min(memory.tokenizer or 0, memory.resident) / 1e6 for memory in memories]
+    others = [memory.resident / 1e6 - tokenizer for memory, tokenizer in zip(memories, tokenizers, strict=True)]
+    key: list[tuple[Artist, str]] = [
+        (axes.barh(rows, others, BAR_HEIGHT, zorder=2, **MODEL)[0], "resident: model and runtime"),
+        (axes.barh(rows, tokenizers, BAR_HEIGHT, left=others, zorder=2, **TOKENIZER)[0], "resident: tokenizer"),
+    ]
+    dots: dict[str, Any] = {"linestyle": "none", "color": theme.ink, "zorder": 4, "clip_on": False}
+    dots["markerfacecolor"] = theme.surface
+    peaks = [memory.peak / 1e6 for memory in memories]
+    axes.plot(peaks, rows, **dots, marker="|", markersize=19, markeredgewidth=2.2)
+    key.append((Line2D([], [], **dots, marker="|", markersize=10, markeredgewidth=2.2), "peak after loading"))
+    busy = [nan if memory.busy_peak is None else memory.busy_peak / 1e6 for memory in memories]
+    key += [(line, "peak after all shapes") for line in axes.plot(busy, rows, **dots, marker="d", markersize=7.5)]
+    highest = [max(memory.resident, memory.peak, memory.busy_peak or 0) for memory in memories]
+    for row, size in enumerate(highest):
+        axes.text(size / 1e6, row, f"   {in_megabytes(size)}", va="center", fontsize=9)
+    axes.set_yticks(rows, names)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.16 * max(highest) / 1e6)
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("MB (less is better); in figures, the highest peak")
-    peak = _peak_marker("|", theme, [], [])
-    peak.set_markersize(10)
-    key = [
-        (Patch(**MODEL), "resident: model and runtime"),
-        (Patch(**TOKENIZER), "resident: tokenizer"),
-        (peak, "peak after loading"),
-        (_peak_marker("d", theme, [], []), "peak after all shapes"),
-    ]
     head(figure, "Memory over the bare process", key)
     return figure
-
-
-def _highest(memory: Memory) -> int:
-    return max(memory.resident, memory.peak, memory.busy_peak or 0)
-
-
-def _peak_marker(marker: str, theme: Theme, x: list[float], y: list[float]) -> Line2D:
-    size, edge = (19.0, 2.2) if marker == "|" else (7.5, 1.0)
-    return Line2D(
-        x,
-        y,
-        marker=marker,
-        linestyle="none",
-        color=theme.ink,
-        markerfacecolor=theme.surface,
-        markersize=size,
-        markeredgewidth=edge,
-        zorder=4,
-        clip_on=False,
-    )
