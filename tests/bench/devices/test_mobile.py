@@ -138,11 +138,11 @@ except MemoryError:
 
 @on_linux
 def test_private_memory_counts_before_it_is_touched() -> None:
-    before = memory.data()
+    before = memory.status_bytes("VmData")
     reservation = mmap.mmap(-1, 50 * MB, flags=mmap.MAP_PRIVATE)
-    assert memory.data() - before >= 50 * MB
+    assert memory.status_bytes("VmData") - before >= 50 * MB
     reservation.close()
-    assert memory.data(2**22 + 1) == 0, "there is no such process"
+    assert memory.status_bytes("VmData", 2**22 + 1) == 0, "there is no such process"
 
 
 @on_linux
@@ -191,7 +191,7 @@ def test_what_numpy_has_reserved_already_is_not_added_to_a_ceiling() -> None:
     code = """
 import numpy, resource
 from xcompress.bench import memory
-before = memory.data()
+before = memory.status_bytes("VmData")
 memory.limit(10**8)
 print(resource.getrlimit(resource.RLIMIT_DATA)[0] - before)
 """

@@ -252,10 +252,10 @@ def measure_needed_memory(
     try:
         with ThreadPoolExecutor(1) as thread, worker:
             worker.ask("memory")  # the reply shows that the interpreter has started, without any library
-            first = highest = memory.data(worker.pid)
+            first = highest = memory.status_bytes("VmData", worker.pid)
             future = thread.submit(work)
             while not future.done():
-                highest = max(highest, memory.data(worker.pid))
+                highest = max(highest, memory.status_bytes("VmData", worker.pid))
             future.result()
     except WorkerFailed:
         return None
