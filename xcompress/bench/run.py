@@ -340,8 +340,8 @@ class _Bench:
         for measurement in measurements:
             if measurement.failed and measurement.batches:
                 load, batches = self._load_request(measurement), list(measurement.batches.values())
-                failure = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
-                measurement.failed, measurement.over_memory = failure.why, failure.over_memory
+                explained = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
+                measurement.failed, measurement.over_memory = explained
 
     def _untimed_shapes(self, measurements: Sequence[Measurement]) -> Iterator[str]:
         """Yield a note for each subject whose texts have fewer tokens than some shapes."""
