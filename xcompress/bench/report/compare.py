@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from xcompress import console
 from xcompress.bench.noise import (
     between_runs,
@@ -19,7 +21,7 @@ from xcompress.bench.noise import (
 from xcompress.bench.report.format import call_text, in_megabytes, milliseconds, threads_text
 from xcompress.bench.report.notes import load_warnings
 from xcompress.bench.results import SCHEMA, Accuracy, Figure, Report, Result
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_mistake
 from xcompress.files import read_mapping
 from xcompress.printable import markdown_text
 
@@ -133,9 +135,9 @@ def read_report(path: Path) -> Report:
             "report to compare with"
         )
     try:
-        return Report.from_dict(fields)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        return TypeAdapter(Report).validate_python(fields)
+    except ValidationError as error:
+        raise InputError(f"{path}: bench report: {first_mistake(error)}; run `xcompress bench` again") from error
 
 
 def compare(new: Report, old: Report) -> Comparison:
