@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from xcompress.bench.report.format import in_megabytes, label, shape_text, shorten, threads_text, whisker_end, wrap
+from xcompress.bench.report.format import P95_CALLS, in_megabytes, label, shape_text, shorten, threads_text, wrap
 from xcompress.bench.report.headlines import accuracies_of
 from xcompress.bench.report.pictures.catalogue import Row, accuracy_rows, row_height
 from xcompress.bench.report.pictures.style import (
@@ -77,7 +77,8 @@ def draw_latency(report: Report, threads: int, theme: Theme) -> Canvas:
     for result in report.results:
         for timed in result.latency:
             if timed.threads == threads:
-                whisker = Figure(timed.p50 * 1e3, timed.p50 * 1e3, whisker_end(timed) * 1e3)
+                end = max(timed.p50, timed.p95) if timed.calls >= P95_CALLS else timed.p50
+                whisker = Figure(timed.p50 * 1e3, timed.p50 * 1e3, end * 1e3)
                 rows.setdefault(shape_text(timed, " × "), {})[result.name] = whisker
     subjects = {name for row in rows.values() for name in row}
     names = {result.name: label(report, result) for result in report.results if result.name in subjects}
