@@ -257,20 +257,12 @@ def measure(task: Task, rounds: int, folder: Path) -> list[Result]:
     return [Result(name, speeds[name], losses[name]) for name in names]
 
 
-@dataclass(frozen=True)
-class StepTime:
-    """What the time of the training steps is spent on."""
+def profile_steps(task: Task) -> tuple[dict[str, float], float, float]:
+    """Train with xcompress, from the third step on under torch's profiler.
 
-    shares: dict[str, float]
-    """Share of the time in operators, by kind."""
-    products: float
-    """Multiply-adds a second of the layers' products, forward and backward."""
-    large_product: float
-    """Multiply-adds a second of one product of 2,048 x 2,048 matrices in bfloat16, the best of ten calls."""
-
-
-def profile_steps(task: Task) -> StepTime:
-    """Train with xcompress, from the third step on under torch's profiler."""
+    :returns: the share of the time in operators, by kind; multiply-adds a second of the layers' products, forward and
+        backward, and of one product of 2,048 x 2,048 matrices in bfloat16, the best of ten calls.
+    """
     recorded = schedule(wait=1, warmup=1, active=(task.stage.steps or 0) - 2, repeat=1)
     profiler = profile(activities=[ProfilerActivity.CPU], schedule=recorded, with_flops=True)
     with tempfile.TemporaryDirectory() as work, profiler:
@@ -287,11 +279,8 @@ def profile_steps(task: Task) -> StepTime:
         start = time.perf_counter()
         square @ square
         seconds.append(time.perf_counter() - start)
-    return StepTime(
-        {kind: spent / sum(times.values()) for kind, spent in times.items()},
-        flops / 2 / (times[PRODUCTS] / 1e6),
-        2048**3 / min(seconds),
-    )
+    shares = {kind: spent / sum(times.values()) for kind, spent in times.items()}
+    return shares, flops / 2 / (times[PRODUCTS] / 1e6), 2048**3 / min(seconds)
 
 
 def rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
@@ -330,11 +319,10 @@ def main() -> None:
         task = prepare(options.run, options.steps, options.batch_size, Path(folder))
         title = f"{options.steps} steps of {task.stage.batch_size} pairs"
         if options.profile:
-            spent = profile_steps(task)
-            shares = [(kind, f"{share:.0%}") for kind, share in spent.shares.items()]
-            table(title, ("operators", "share of the time"), shares)
-            speed = f"{spent.products / 1e9:.0f} thousand million multiply-adds a second; "
-            emit(f"Products of layers: {speed}a large product: {spent.large_product / 1e9:.0f}.")
+            shares, products, large_product = profile_steps(task)
+            table(title, ("operators", "share of the time"), [(kind, f"{share:.0%}") for kind, share in shares.items()])
+            speed = f"{products / 1e9:.0f} thousand million multiply-adds a second; "
+            emit(f"Products of layers: {speed}a large product: {large_product / 1e9:.0f}.")
             return
         head = ("library", "sentences/s", "xcompress is faster by", "held-out loss (eq. 6)")
         results = rows(measure(task, options.rounds, Path(folder)))
