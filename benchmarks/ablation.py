@@ -130,42 +130,21 @@ def stages(final: Objectives, seed: int, longer: int = 1, **changes: object) -> 
     :param changes: further keys of stages 3 and 4.
     """
     return {
-        "assistant": {
-            "train": "assistant",
-            "objectives": {"teacher": 1},
-            "steps": STEPS["assistant"],
-            "batch_size": BATCH_SIZE,
-            "seed": 1,
-            **ASSISTANT_RATES,
-        },
-        "embedding": {
-            "train": "embeddings",
-            "objectives": {"embedding": 1},
-            "steps": STEPS["embedding"],
-            "batch_size": 2 * BATCH_SIZE,
-            "seed": 1,
-            **RATES,
-        },
-        "imitation": _student_stage({"assistant": 1}, longer * STEPS["imitation"], seed, **changes),
-        "contrast": _student_stage(final, longer * STEPS["contrast"], seed, **changes),
+        "assistant": _stage("assistant", {"teacher": 1}, STEPS["assistant"], 1, **ASSISTANT_RATES),
+        "embedding": _stage("embeddings", {"embedding": 1}, STEPS["embedding"], 1, batch_size=2 * BATCH_SIZE),
+        "imitation": _stage("student", {"assistant": 1}, longer * STEPS["imitation"], seed, **changes),
+        "contrast": _stage("student", final, longer * STEPS["contrast"], seed, **changes),
     }
 
 
 def one_stage(objectives: Objectives, steps: int, seed: int, **changes: object) -> Stages:
     """Return a single stage that trains the student."""
-    return {"contrast": _student_stage(objectives, steps, seed, **changes)}
+    return {"contrast": _stage("student", objectives, steps, seed, **changes)}
 
 
-def _student_stage(objectives: Objectives, steps: int, seed: int, **changes: object) -> dict[str, Any]:
-    return {
-        "train": "student",
-        "objectives": dict(objectives),
-        "steps": steps,
-        "batch_size": BATCH_SIZE,
-        "seed": seed,
-        **RATES,
-        **changes,
-    }
+def _stage(train: str, objectives: Objectives, steps: int, seed: int, **changes: object) -> dict[str, Any]:
+    fixed = {"train": train, "objectives": dict(objectives), "steps": steps, "seed": seed}
+    return {**fixed, "batch_size": BATCH_SIZE, **RATES, **changes}
 
 
 def overrides(variant: Variant, data: Path) -> list[str]:

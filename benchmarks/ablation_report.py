@@ -32,7 +32,7 @@ from ablation import (
 from matplotlib.figure import Figure
 from scipy.stats import ttest_1samp
 
-from xcompress.bench.report.pictures.style import COLOURS, DASHES
+from xcompress.bench.report.pictures.style import COLOURS
 from xcompress.console import markdown_table, run_script, say
 from xcompress.corpus.graded import averages
 from xcompress.files import read_json, write_text
@@ -40,6 +40,7 @@ from xcompress.files import read_json, write_text
 HERE = Path(__file__).parent
 BASE = "multi-stage"
 CROSS_LINGUAL = "en-xx"
+DASHES = ("-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 STS = {CROSS_LINGUAL: "STS, English-xx", "other monolingual": "STS, xx-xx", "en-en": "STS, English"}
 HELD_OUT = {"spearman": "agreement with the teacher", "retrieval": "translations found"}
 LABELS = {

@@ -56,17 +56,18 @@ def open_model(engine: str, file: str, threads: int, shape: tuple[int, int], voc
     feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
     if engine == "pytorch":
         return _open_in_pytorch(file, threads, feeds)
-    session: Session
-    if engine.startswith("openvino"):
-        session = OpenVinoSession(Path(file), threads, exact=engine == "openvino-float32")
-    elif engine == "litert":
-        session = LiteRtSession(Path(file), threads)
-    else:
-        session = open_in_onnxruntime(Path(file), "cpu", threads)
+    session = open_session(engine, Path(file), threads)
     outputs = [port.name for port in session.get_outputs()]
     wanted = ["sentence_embedding" if "sentence_embedding" in outputs else outputs[0]]
     inputs = {port.name: feeds[port.name] for port in session.get_inputs()}
     return lambda: session.run(wanted, inputs)
+
+
+def open_session(engine: str, file: Path, threads: int) -> Session:
+    """Open a graph in an engine other than PyTorch; 0 threads leave the number to the engine."""
+    if engine.startswith("openvino"):
+        return OpenVinoSession(file, threads, exact=engine == "openvino-float32")
+    return LiteRtSession(file, threads) if engine == "litert" else open_in_onnxruntime(file, "cpu", threads)
 
 
 def _open_in_pytorch(model: str, threads: int, feeds: dict[str, np.ndarray]) -> Callable[[], object]:

@@ -80,20 +80,15 @@ SETTINGS = (
 ONE_NODE = Setting("graph of one node")
 
 
-def mapped(file: str = "/proc/self/smaps") -> dict[str, int]:
+def mapped() -> dict[str, int]:
     """Add up the resident bytes of this process by what the pages belong to."""
+    import psutil
+
     sums = {"own": 0, "graphs": 0, "libraries": 0}
-    name = ""
-    for line in Path(file).read_text(encoding="utf-8", errors="replace").splitlines():
-        key, *rest = line.split()
-        if "-" in key and not key.endswith(":"):
-            name = rest[4] if len(rest) > 4 else ""
-        elif key == "Rss:":
-            resident = int(rest[0]) * 1024
-        elif key == "Anonymous:":
-            own = int(rest[0]) * 1024
-            sums["own"] += own
-            sums["libraries" if ".so" in name or "/bin/" in name else "graphs"] += resident - own
+    for entry in psutil.Process().memory_maps():
+        sums["own"] += entry.anonymous
+        is_library = ".so" in entry.path or "/bin/" in entry.path
+        sums["libraries" if is_library else "graphs"] += entry.rss - entry.anonymous
     return sums
 
 
@@ -103,8 +98,9 @@ def serve(graph: str, setting: Mapping[str, Any]) -> dict[str, float]:
     import onnxruntime
     import tokenizers  # noqa: F401 - the imports are those of xcompress.bundle.encoder
 
+    bare_parts = mapped()  # first, as it imports psutil
     memory.reset_peak()
-    bare, bare_parts = memory.resident(), mapped()
+    bare = memory.resident()
     start = time.perf_counter()
     session = open_graph(onnxruntime, graph, setting)
     figures = {"open": time.perf_counter() - start, "loaded": float(memory.resident() - bare)}

@@ -26,13 +26,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import onnxruntime
+from engine_calls import open_session
 from peers import quantize_with_optimum
 
 from xcompress.bench.latency import Shape
@@ -40,8 +40,7 @@ from xcompress.bench.machine import describe
 from xcompress.bench.peak import SIDE, peak_graph
 from xcompress.bench.results import NOISY
 from xcompress.bench.subjects import LABELLED
-from xcompress.bundle.engines import OpenVinoSession, Session, open_on_cpu
-from xcompress.bundle.phone_runtimes import LiteRtSession
+from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.released import released_names
 from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.export.calibrate import calibrate
@@ -53,6 +52,7 @@ from xcompress.export.source import Source, find_source
 from xcompress.export.text import calibration_text, verification_text
 from xcompress.export.verify import Reference, encode_with, make_reference
 from xcompress.files import megabytes
+from xcompress.machine import installed_versions
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, token_ids
 from xcompress.python_process import python_command
@@ -185,12 +185,7 @@ def compare(forms: Mapping[str, Form], reference: Reference) -> dict[str, float]
     found = {}
     for name, form in forms.items():
         if form.engine != "pytorch" and "Optimum" not in name:
-            file = Path(form.file)
-            session: Session
-            if form.engine.startswith("openvino"):
-                session = OpenVinoSession(file, 0, exact=form.engine == "openvino-float32")
-            else:
-                session = LiteRtSession(file, 0) if form.engine == "litert" else open_on_cpu(file)
+            session = open_session(form.engine, Path(form.file), 0)
             vectors = encode_with(session, reference.all_sentences, reference.pad_token_id)
             found[name] = float(cosines(vectors, reference.all_vectors).mean())
     return found
@@ -235,8 +230,8 @@ def multiply_adds(student: Student, shape: Shape) -> int:
 def profile(graph: Path, shape: Shape, threads: int) -> dict[str, float]:
     """Return the milliseconds of a call by operator: the sum over its nodes of the median time."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level, options.enable_profiling = threads, 3, True
-    session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    options.intra_op_num_threads, options.enable_profiling = threads, True
+    session = open_on_cpu(graph, options)
     ids = np.random.default_rng(0).integers(5, 1000, (shape.batch, shape.tokens))
     for _ in range(PROFILED_CALLS):
         session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})
@@ -256,13 +251,14 @@ def profile(graph: Path, shape: Shape, threads: int) -> dict[str, float]:
 def page(command: str, models: Sequence[Model], times: Times) -> str:
     """Return the results as a page of Markdown."""
     machine = describe()
+    versions = ", ".join(f"{name} {version}" for name, version in installed_versions(PACKAGES).items())
     peaks = {threads: SIDE**3 / min(times["", "peak", Shape(0, 0), threads]) for threads in (1, 2)}
     rounds = len(times["", "peak", Shape(0, 0), 1])
     sections = [
         "# Speed of the exported graphs",
         f"    {command}",
         f"This command wrote the page on {machine.cpu} ({', '.join(machine.flags)}), {machine.threads} threads, with "
-        f"{_versions()}. Times are milliseconds a call: the median of {rounds} fresh processes, each with its own "
+        f"{versions}. Times are milliseconds a call: the median of {rounds} fresh processes, each with its own "
         "median. `share` is the share of the machine's int8 peak that an int8 graph reaches: multiply-adds of the "
         f"products with weights, over {peaks[1] / 1e9:.0f} G/s with one thread and {peaks[2] / 1e9:.0f} G/s with two. "
         "`cosine` is the mean cosine to PyTorch's vectors on sentences that none was calibrated on. ~: the processes "
@@ -276,11 +272,6 @@ def page(command: str, models: Sequence[Model], times: Times) -> str:
     ]
     sections += [f"{model.name}:\n\n{_profiles(model)}" for model in models]
     return "\n\n".join(sections)
-
-
-def _versions() -> str:
-    versions = {distribution.name: distribution.version for distribution in distributions()}
-    return ", ".join(f"{name} {versions[name]}" for name in PACKAGES if name in versions)
 
 
 def _describe(model: Model) -> str:

@@ -23,6 +23,7 @@ import torch
 from xcompress import console
 from xcompress.bench.latency import SHAPES, Shape, summarize_calls, take_turns
 from xcompress.bench.results import Latency
+from xcompress.bundle.engines import open_on_cpu
 from xcompress.export.graph import GraphOptions, build
 from xcompress.export.matmul import Level, MatMulWriter, Range, matmuls
 from xcompress.modeling.student import Student, StudentConfig
@@ -94,10 +95,9 @@ def _save(model: onnx.ModelProto, folder: Path, name: str) -> Path:
 def _session(file: Path, optimized: Path | None = None) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = 3
     if optimized:
         options.optimized_model_filepath = str(optimized)
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    return open_on_cpu(file, options)
 
 
 def _count_nodes(file: Path) -> int:

@@ -72,14 +72,19 @@ SAMPLED_EVERY = 0.2
 """Seconds between two looks at the open descriptors and memory maps."""
 
 
+def made_up_sentences() -> list[str]:
+    """Return sentences of 4 to 20 words, the same ones each time."""
+    generator = np.random.default_rng(1)
+    lengths = generator.integers(4, 20, POOL)
+    return [" ".join(WORDS[word] for word in generator.integers(0, len(WORDS), length)) for length in lengths]
+
+
 def generated(language: str, count: int) -> Iterator[bytes]:
-    """Yield pairs of made-up sentences of 4 to 20 words as lines; one in fifty has the English sentence before it.
+    """Yield pairs of made-up sentences as lines; one in fifty has the English sentence before it.
 
     All languages translate the same English sentences.
     """
-    generator = np.random.default_rng(1)
-    lengths = generator.integers(4, 20, POOL)
-    pool = [" ".join(WORDS[word] for word in generator.integers(0, len(WORDS), length)) for length in lengths]
+    pool = made_up_sentences()
     for number in range(count):
         number -= number % 50 == 49
         target = f"{pool[(7 * number + 1) % POOL]} {language} {number}"

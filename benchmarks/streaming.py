@@ -8,19 +8,18 @@ without pages of mapped files, which the system takes back when memory is short.
 """
 
 import argparse
-import os
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import psutil
+from scale import POOL, WORDS, made_up_sentences
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from xcompress.console import bar, run_script, table
+from xcompress.bench import memory
+from xcompress.console import run_script, table, tracked
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
 from xcompress.distillation.data.batches import PairBatches, SeededRandomSampler, draw
@@ -30,20 +29,17 @@ from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vector_file import VectorFile
 from xcompress.distillation.teachers.vectors import StoredVectors
 from xcompress.errors import InputError
+from xcompress.files import size_of
 from xcompress.modeling.student import StudentConfig
 
-WORDS = [f"{first}{middle}{last}" for first in "bdfgk" for middle in "aeiou" for last in ("la", "mo", "ni", "ru", "st")]
 WIDTH = 384
 CHUNK = 500_000
-POOL = 10_007
 BATCH = 32
 
 
 def synthetic(count: int) -> Iterator[bytes]:
-    """Yield pairs of made-up sentences of 4 to 20 words as lines; a number makes each pair different."""
-    generator = np.random.default_rng(1)
-    lengths = generator.integers(4, 20, POOL)
-    pool = [" ".join(WORDS[word] for word in generator.integers(0, len(WORDS), length)) for length in lengths]
+    """Yield pairs of made-up sentences as lines; a number makes each pair different."""
+    pool = made_up_sentences()
     for number in range(count):
         yield as_line(Pair(f"{pool[number % POOL]} {number}", pool[(7 * number + 1) % POOL], "xx", ""))
 
@@ -68,24 +64,6 @@ def write_labels(folder: Path, count: int) -> StoredVectors:
     return StoredVectors(file.open())
 
 
-class Memory:
-    """The growth of resident memory since this object was made, step by step."""
-
-    def __init__(self) -> None:
-        self.process = psutil.Process(os.getpid())
-        self.start = self._now()
-        self.rows: list[tuple[str, ...]] = []
-
-    def _now(self) -> tuple[int, int]:
-        info = self.process.memory_info()
-        return info.rss, info.rss - info.shared
-
-    def record(self, step: str, seconds: float) -> None:
-        """Add a row to the table."""
-        growth = [now - before for now, before in zip(self._now(), self.start, strict=True)]
-        self.rows.append((step, f"{seconds:.0f} s", *(f"{value / 1e6:.0f} MB" for value in growth)))
-
-
 def main() -> None:
     """Measure in a temporary folder, and remove it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -95,26 +73,23 @@ def main() -> None:
     options = parser.parse_args()
     if options.folder and not options.folder.is_dir():
         raise InputError(f"{options.folder}: no such folder; make it, or correct --folder")
-    folder = Path(tempfile.mkdtemp(dir=options.folder))
-    try:
-        _measure(folder, options.pairs, options.batches)
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        _measure(Path(folder), options.pairs, options.batches)
 
 
 def _measure(folder: Path, count: int, batches: int) -> None:
     """Run the steps of the loader, and print the memory after each."""
     config = StudentConfig(vocab_size=len(WORDS) + 1)
-    memory = Memory()
-    clock = time.monotonic()
+    rows_of_table: list[tuple[str, ...]] = []
+    before, clock = _resident(), time.monotonic()
 
     def done(step: str) -> None:
         nonlocal clock
-        memory.record(step, time.monotonic() - clock)
+        growth = (f"{(now - then) / 1e6:.0f} MB" for now, then in zip(_resident(), before, strict=True))
+        rows_of_table.append((step, f"{time.monotonic() - clock:.0f} s", *growth))
         clock = time.monotonic()
 
-    with bar("pairs written", count) as ticker:
-        write_lines(folder / "pairs.tsv", _advance_with(synthetic(count), ticker.advance))
+    write_lines(folder / "pairs.tsv", synthetic(count))
     done("pairs written")
     pairs = PairFile(folder / "pairs.tsv", "xx")
     rows = draw([np.arange(len(pairs))], count, seed=1)
@@ -127,22 +102,16 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     loader = PairBatches(folder / "tokens", {"teacher_sources": labels}, pad_token_id=0, rows=np.arange(len(rows)))
     done("labels written")
     order = iter(SeededRandomSampler(len(loader), seed=1))
-    with bar("batches", batches) as ticker:
-        for _ in range(batches):
-            loader(list(islice(order, BATCH)))
-            ticker.advance()
+    for _ in tracked(range(batches), "batches"):
+        loader(list(islice(order, BATCH)))
     done(f"{batches:,} batches of {BATCH} pairs")
-    sizes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    title = f"{count:,} pairs, {sizes / 1e9:.1f} GB of files: growth of resident memory"
-    table(title, ("after", "time", "in total", "without pages of files"), memory.rows)
+    title = f"{count:,} pairs, {size_of(folder) / 1e9:.1f} GB of files: growth of resident memory"
+    table(title, ("after", "time", "in total", "without pages of files"), rows_of_table)
 
 
-def _advance_with(lines: Iterator[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the lines, and advance the progress bar every 10,000."""
-    for number, line in enumerate(lines, 1):
-        if number % 10_000 == 0:
-            advance(10_000)
-        yield line
+def _resident() -> tuple[int, int]:
+    """Return the resident bytes of this process, and those that are no pages of files."""
+    return memory.resident(), memory.status_bytes("RssAnon")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -31,6 +30,7 @@ from xcompress.console import emit, markdown_table, run_script, say
 from xcompress.corpus.graded import builtin
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
+from xcompress.packages import is_installed
 from xcompress.python_process import python_command
 
 TEXTS = 1500
@@ -69,20 +69,13 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as place:
         bundles = {"onnxruntime": export(options.model, Path(place) / "onnxruntime")}
-        if find_spec("openvino"):
+        if is_installed("openvino"):
             target = ExportConfig(target="openvino")
             bundles["openvino"] = export(options.model, Path(place) / "openvino", options=target)
-        clients = [name for name in CLIENTS if CLIENTS[name] in bundles and is_installed(name)]
+        installed = [name for name in CLIENTS if name not in NEEDED or is_installed(NEEDED[name])]
+        clients = [name for name in installed if CLIENTS[name] in bundles]
         command = f"python benchmarks/text_speed.py {shlex.join(sys.argv[1:])} > benchmarks/text_speed.md"
         emit(page(command, options.model, measure(clients, bundles, options.rounds)))
-
-
-def is_installed(client: str) -> bool:
-    """Tell whether a client's package is installed."""
-    try:
-        return client not in NEEDED or find_spec(NEEDED[client]) is not None
-    except ModuleNotFoundError:  # the package that the module belongs to is missing
-        return False
 
 
 def make_texts() -> list[str]:

@@ -1,6 +1,6 @@
 """Compare the training speed of xcompress and of sentence-transformers, on the same student and the same pairs.
 
-    python benchmarks/train_speed.py RUN [--steps 60] [--batch-size PAIRS] [--rounds 3] [--json]
+    python benchmarks/train_speed.py RUN [--steps 60] [--batch-size PAIRS] [--rounds 3]
     python benchmarks/train_speed.py RUN --profile [--steps 60] [--batch-size PAIRS]
 
 RUN is a run folder of `xcompress distill` whose recipe has a stage with the objective `teacher`. Both start from the
@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -257,20 +257,12 @@ def measure(task: Task, rounds: int, folder: Path) -> list[Result]:
     return [Result(name, speeds[name], losses[name]) for name in names]
 
 
-@dataclass(frozen=True)
-class StepTime:
-    """What the time of the training steps is spent on."""
+def profile_steps(task: Task) -> tuple[dict[str, float], float, float]:
+    """Train with xcompress, from the third step on under torch's profiler.
 
-    shares: dict[str, float]
-    """Share of the time in operators, by kind."""
-    products: float
-    """Multiply-adds a second of the layers' products, forward and backward."""
-    large_product: float
-    """Multiply-adds a second of one product of 2,048 x 2,048 matrices in bfloat16, the best of ten calls."""
-
-
-def profile_steps(task: Task) -> StepTime:
-    """Train with xcompress, from the third step on under torch's profiler."""
+    :returns: the share of the time in operators, by kind; multiply-adds a second of the layers' products, forward and
+        backward, and of one product of 2,048 x 2,048 matrices in bfloat16, the best of ten calls.
+    """
     recorded = schedule(wait=1, warmup=1, active=(task.stage.steps or 0) - 2, repeat=1)
     profiler = profile(activities=[ProfilerActivity.CPU], schedule=recorded, with_flops=True)
     with tempfile.TemporaryDirectory() as work, profiler:
@@ -287,11 +279,8 @@ def profile_steps(task: Task) -> StepTime:
         start = time.perf_counter()
         square @ square
         seconds.append(time.perf_counter() - start)
-    return StepTime(
-        {kind: spent / sum(times.values()) for kind, spent in times.items()},
-        flops / 2 / (times[PRODUCTS] / 1e6),
-        2048**3 / min(seconds),
-    )
+    shares = {kind: spent / sum(times.values()) for kind, spent in times.items()}
+    return shares, flops / 2 / (times[PRODUCTS] / 1e6), 2048**3 / min(seconds)
 
 
 def rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
@@ -317,7 +306,6 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, help="pairs of a batch; by default those of the recipe")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="say what steps of xcompress spend their time on")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--train", choices=LIBRARIES, help=argparse.SUPPRESS)  # RUN is the task then
     options = parser.parse_args()
     if options.train:
@@ -329,29 +317,16 @@ def main() -> None:
         parser.error("--rounds: at least 1")
     with tempfile.TemporaryDirectory() as folder:
         task = prepare(options.run, options.steps, options.batch_size, Path(folder))
+        title = f"{options.steps} steps of {task.stage.batch_size} pairs"
         if options.profile:
-            spent = profile_steps(task)
-        else:
-            results = measure(task, options.rounds, Path(folder))
-    if options.profile and options.json:
-        emit(json.dumps(asdict(spent), indent=2))
-    elif options.profile:
-        shares = [(kind, f"{share:.0%}") for kind, share in spent.shares.items()]
-        speed = f"{spent.products / 1e9:.0f} thousand million multiply-adds a second; "
-        table(f"{options.steps} steps of {task.stage.batch_size} pairs", ("operators", "share of the time"), shares)
-        emit(f"Products of layers: {speed}a large product: {spent.large_product / 1e9:.0f}.")
-    elif options.json:
-        emit(json.dumps([asdict(result) for result in results], indent=2))
-    else:
-        head = (
-            "library",
-            "sentences/s",
-            "xcompress is faster by",
-            "held-out loss (eq. 6)",
-            "loss of xcompress against it",
-        )
-        title = f"{options.steps} steps of {task.stage.batch_size} pairs, {threads_text(torch.get_num_threads())}"
-        table(title, head, rows(results))
+            shares, products, large_product = profile_steps(task)
+            table(title, ("operators", "share of the time"), [(kind, f"{share:.0%}") for kind, share in shares.items()])
+            speed = f"{products / 1e9:.0f} thousand million multiply-adds a second; "
+            emit(f"Products of layers: {speed}a large product: {large_product / 1e9:.0f}.")
+            return
+        head = ("library", "sentences/s", "xcompress is faster by", "held-out loss (eq. 6)")
+        results = rows(measure(task, options.rounds, Path(folder)))
+        table(f"{title}, {threads_text(torch.get_num_threads())}", (*head, "loss of xcompress against it"), results)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from xcompress.errors import InputError
 
 
 def is_installed(package: str) -> bool:
-    """Tell whether a top-level package can be imported, without importing it."""
+    """Tell whether a package can be imported, without importing it; of one inside another, the other is imported."""
     try:
         return find_spec(package) is not None
     except (ImportError, ValueError):  # ValueError: a module without __spec__ is in sys.modules

@@ -83,17 +83,9 @@ def limit(bytes_: int) -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = data() + (0 if "numpy" in sys.modules else reserved()) + bytes_
+    wanted = status_bytes("VmData") + (0 if "numpy" in sys.modules else reserved()) + bytes_
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
-
-def data(process: int | str = "self") -> int:
-    """Return the private writable memory of a process in bytes; 0 if it has ended.
-
-    :param process: its id.
-    """
-    return status_bytes("VmData", process)
 
 
 def reserved(environment: Mapping[str, str] | None = None) -> int:

@@ -53,11 +53,6 @@ def between_runs(threads: int, *, ratio: bool) -> float:
     return RATIO_ONE_THREAD if threads == 1 else RATIO_THREADS
 
 
-def tolerance(noise: float) -> float:
-    """Return how far a figure may miss its budget: by its noise, but by no more than `NOISY`."""
-    return min(noise, NOISY)
-
-
 def differ(after: float, before: float, noise: float) -> bool:
     """Tell whether two positive figures differ by more than their noise; 0 differs from everything except 0."""
     if after <= 0 or before <= 0:

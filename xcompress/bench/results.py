@@ -1,14 +1,12 @@
 """The results of a bench: one report of all subjects, read and written as JSON."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from xcompress.bench.machine import Machine
-from xcompress.errors import InputError, first_mistake
 from xcompress.printable import printable
 
 SCHEMA = 2
@@ -278,14 +276,3 @@ class Report:
     def to_json(self) -> str:
         """Return the report as indented JSON."""
         return printable(json.dumps(asdict(self), indent=2, ensure_ascii=False)) + "\n"
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Report":
-        """Return the report whose `to_json` holds these fields.
-
-        :raises InputError: when they are not those of a report.
-        """
-        try:
-            return TypeAdapter(cls).validate_python(fields)
-        except ValidationError as error:
-            raise InputError(f"bench report: {first_mistake(error)}; run `xcompress bench` again") from error

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations
 from math import dist
 from pathlib import Path
 from struct import unpack
@@ -19,7 +19,7 @@ from xcompress.bench.report.headlines import headlines, pareto_front
 from xcompress.bench.report.html import html
 from xcompress.bench.report.pictures import pictures, svg, write_pngs
 from xcompress.bench.report.pictures.catalogue import accuracy_rows
-from xcompress.bench.report.pictures.labels import Box, apart, beside, nearest
+from xcompress.bench.report.pictures.labels import Box, beside, nearest
 from xcompress.bench.results import Accuracy, Report, Size
 from xcompress.errors import InputError
 
@@ -100,23 +100,6 @@ def test_a_label_is_nearer_to_its_own_point_than_to_others() -> None:
     boxes = beside(points, [(20.0, 12.0), (110.0, 12.0)], [], Box(0, 0, 180, 200))
     for own, box in zip(points, boxes, strict=True):
         assert own == min(points, key=lambda point: dist(point, nearest(point, box)))
-
-
-def test_apart_keeps_order_gap_and_bounds() -> None:
-    wanted = [0.5, 0.52, 0.95, 0.98, 0.51]
-    found = apart(wanted, 0.1, 0.0, 1.0)
-    ranked = sorted(found)
-    assert [wanted.index(one) for one in sorted(wanted)] == sorted(range(5), key=lambda number: found[number])
-    assert all(right - left > 0.0999 for left, right in pairwise(ranked))
-    assert ranked[0] >= 0 and ranked[-1] <= 1
-
-
-def test_apart_leaves_what_has_room() -> None:
-    assert apart([0.9, 0.1], 0.1, 0.0, 1.0) == [0.9, 0.1]
-
-
-def test_apart_spreads_what_has_none() -> None:
-    assert apart([0.5, 0.5, 0.5], 0.9, 0.0, 1.0) == pytest.approx([0.0, 0.5, 1.0])
 
 
 def test_words() -> None:
@@ -226,12 +209,11 @@ def test_of_too_many_pairs_those_that_differ_most_are_drawn() -> None:
 
 
 @matplotlib_needed
-@pytest.mark.parametrize("shapes", [slice(2), slice(1)], ids=["lines", "dots"])
-def test_the_95th_percentile_of_few_calls_is_not_drawn(shapes: slice) -> None:
+def test_the_95th_percentile_of_few_calls_is_not_drawn() -> None:
     def drawn(**changes: object) -> str:
         report = without(small_report(), "memory", "accuracy")
         first = report.results[0]
-        latency = tuple(replace(one, **changes) for one in first.latency[shapes])  # type: ignore[arg-type]
+        latency = tuple(replace(one, **changes) for one in first.latency[:1])  # type: ignore[arg-type]
         return draw(replace(report, results=(replace(first, latency=latency),)), "latency-1-thread")
 
     assert drawn(calls=19, p95=0.9) == drawn(calls=19, p95=0.8) != drawn(calls=20, p95=0.9)
@@ -282,16 +264,6 @@ def test_svgs_are_complete_and_load_no_external_file(dark: bool) -> None:
 def test_svgs_are_the_same_every_time() -> None:
     assert draw(small_report(), "memory") == draw(small_report(), "memory")
     assert draw(small_report(), "memory") != draw(small_report(), "memory", dark=True)
-
-
-@matplotlib_needed
-def test_a_grid_without_two_lengths_is_drawn_by_shape() -> None:
-    report = small_report()
-    results = tuple(replace(one, latency=tuple(t for t in one.latency if t.tokens != 128)) for one in report.results)
-    from xcompress.bench.report.pictures.charts import has_lines
-
-    assert has_lines(report, 1) and not has_lines(replace(report, results=results), 1)
-    assert draw(replace(report, results=results), "latency-1-thread").startswith("<svg")
 
 
 @matplotlib_needed

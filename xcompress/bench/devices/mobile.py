@@ -12,7 +12,7 @@ from typing import Any
 
 from xcompress.bench import memory
 from xcompress.bench.devices.arm64 import CHECKED, check_arm64, find_arm64
-from xcompress.bench.devices.device import Device, Failure
+from xcompress.bench.devices.device import Device
 from xcompress.bench.machine import Machine, describe
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
@@ -92,12 +92,12 @@ class MobileDevice(Device):
 
     def explain_failure(
         self, subject: Subject, failure: str, load: Mapping[str, object], batches: Sequence[list[list[int]]]
-    ) -> Failure:
+    ) -> tuple[str, bool]:
         """Say how much memory the subject would have needed."""
         try:
             worker = _start_without_ceiling(subject)
         except WorkerFailed:
-            return Failure(failure)
+            return failure, False
         # what is imported beforehand imports numpy
         reserved = 0 if subject.kind in BINDINGS else memory.reserved(ENVIRONMENT)
         needed = measure_needed_memory(worker, load, batches, reserved)
@@ -254,25 +254,25 @@ def measure_needed_memory(
     try:
         with ThreadPoolExecutor(1) as thread, worker:
             worker.ask("memory")  # the reply shows that the interpreter has started, without any library
-            first = highest = memory.data(worker.pid)
+            first = highest = memory.status_bytes("VmData", worker.pid)
             future = thread.submit(work)
             while not future.done():
-                highest = max(highest, memory.data(worker.pid))
+                highest = max(highest, memory.status_bytes("VmData", worker.pid))
             future.result()
     except WorkerFailed:
         return None
     return highest - first - reserved
 
 
-def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> Failure:
-    """Say why a subject failed under a memory ceiling.
+def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> tuple[str, bool]:
+    """Say why a subject failed under a memory ceiling, and whether it needs more memory.
 
     :param failure: the worker's last message.
     :param needed: bytes that the subject takes without a ceiling, if known.
     :param ceiling: bytes.
     """
     if needed is not None and needed > ceiling:
-        return Failure(f"needs {ceil(needed / 1e6)} MB, ceiling {ceiling / 1e6:.0f} MB", over_memory=True)
+        return f"needs {ceil(needed / 1e6)} MB, ceiling {ceiling / 1e6:.0f} MB", True
     if any(sign in failure.lower() for sign in _OUT_OF_MEMORY):
-        return Failure(f"needs more than the ceiling of {ceiling / 1e6:.0f} MB ({failure})", over_memory=True)
-    return Failure(failure)
+        return f"needs more than the ceiling of {ceiling / 1e6:.0f} MB ({failure})", True
+    return failure, False

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path, PurePath
 
-from xcompress.bench.noise import latency_noise, start_noise, tolerance
+from xcompress.bench.noise import latency_noise, start_noise
 from xcompress.bench.report.format import shape_text
-from xcompress.bench.results import UNKNOWN, Figure, Report, Result
+from xcompress.bench.results import NOISY, UNKNOWN, Figure, Report, Result
 from xcompress.bundle.manifest import GRAPH_SUFFIXES
 from xcompress.errors import GateError, InputError
 from xcompress.recipe import Budgets, load_recipe
@@ -138,7 +138,7 @@ def _judge_speed(result: Result, report: Report, budgets: Budgets) -> Iterator[_
     base = report.base
 
     def judge(budget: str, allowed: float, speedup: float | None, noise: float) -> _Verdict:
-        kept = speedup is not None and speedup >= allowed * (1 - tolerance(noise))
+        kept = speedup is not None and speedup >= allowed * (1 - min(noise, NOISY))
         text = "" if speedup is None else f"{speedup:.2f} times as fast as the reference (noise {noise:.0%})"
         return _Verdict(budget, kept, text, f"at least {allowed:g} times")
 

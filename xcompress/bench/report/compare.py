@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from xcompress import console
 from xcompress.bench.noise import (
     between_runs,
@@ -19,7 +21,7 @@ from xcompress.bench.noise import (
 from xcompress.bench.report.format import call_text, in_megabytes, milliseconds, threads_text
 from xcompress.bench.report.notes import load_warnings
 from xcompress.bench.results import SCHEMA, Accuracy, Figure, Report, Result
-from xcompress.errors import InputError
+from xcompress.errors import InputError, first_mistake
 from xcompress.files import read_mapping
 from xcompress.printable import markdown_text
 
@@ -133,9 +135,9 @@ def read_report(path: Path) -> Report:
             "report to compare with"
         )
     try:
-        return Report.from_dict(fields)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        return TypeAdapter(Report).validate_python(fields)
+    except ValidationError as error:
+        raise InputError(f"{path}: bench report: {first_mistake(error)}; run `xcompress bench` again") from error
 
 
 def compare(new: Report, old: Report) -> Comparison:
@@ -146,24 +148,31 @@ def compare(new: Report, old: Report) -> Comparison:
     day; else absolute times, where machine and device are alike. Accuracy: the drop against the reference where both
     reports have it, else the score, on the same test with as many rows. Noise: xcompress/bench/noise.py.
     """
-    pair = _Reports(new, old)
+    reports = _Reports(new, old)
+    old_results = {result.name: result for result in old.results}
+    in_both = [(result, old_results[result.name]) for result in new.results if result.name in old_results]
     changes: list[Change] = []
     skipped: list[str] = []
-    old_results = {result.name: result for result in old.results}
-    for result in new.results:
-        if result.name not in old_results:
-            continue
-        outcomes = list(_compare_subject(result, old_results[result.name], pair))
+    for after, before in in_both:
+        outcomes = list(_compare_subject(after, before, reports))
         changes += [outcome for outcome in outcomes if isinstance(outcome, Change)]
         if figures := dict.fromkeys(outcome for outcome in outcomes if isinstance(outcome, str)):
-            skipped.append(f"{result.name}: not compared: {', '.join(figures)}")
-    notes, warnings = _subject_notes(new, old)
+            skipped.append(f"{after.name}: not compared: {', '.join(figures)}")
+    new_names = [result.name for result in new.results]
+    notes = [f"{name}: new" for name in new_names if name not in old_results]
+    notes += [f"{name}: no longer there" for name in old_results if name not in new_names]
+    warnings = []
+    for after, before in in_both:
+        if before.failed and not after.failed:
+            notes.append(f"{after.name}: measured now; failed before: {before.failed}")
+        elif after.failed and not before.failed:
+            warnings.append(f"{after.name}: fails now, was measured before: {after.failed}")
     return Comparison(
         before=old.date,
         after=new.date,
         changes=tuple(changes),
         notes=(*notes, *_only_in_one(new, old), *skipped),
-        warnings=(*warnings, *_circumstances(pair)),
+        warnings=(*warnings, *_circumstances(reports)),
     )
 
 
@@ -321,24 +330,6 @@ def _compare_accuracy(new: Result, old: Result, reports: _Reports) -> _Outcomes:
 def _test_key(accuracy: Accuracy) -> tuple[str, str, str, int]:
     """Return what identifies a test; reports do not tell whether the rows are the same ones."""
     return accuracy.test, accuracy.kind, accuracy.metric, accuracy.rows
-
-
-def _subject_notes(new: Report, old: Report) -> tuple[list[str], list[str]]:
-    """Return notes on subjects that came, went or work again, and warnings on those that now fail."""
-    new_results = {result.name: result for result in new.results}
-    old_results = {result.name: result for result in old.results}
-    notes = [f"{name}: new" for name in new_results if name not in old_results]
-    notes += [f"{name}: no longer there" for name in old_results if name not in new_results]
-    warnings = []
-    for name, result in new_results.items():
-        if name not in old_results:
-            continue
-        failed, failed_before = result.failed, old_results[name].failed
-        if failed_before and not failed:
-            notes.append(f"{name}: measured now; failed before: {failed_before}")
-        elif failed and not failed_before:
-            warnings.append(f"{name}: fails now, was measured before: {failed}")
-    return notes, warnings
 
 
 def _only_in_one(new: Report, old: Report) -> Iterator[str]:

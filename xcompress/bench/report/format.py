@@ -52,11 +52,6 @@ def percentiles(latency: Latency, none: str) -> list[str]:
     return [milliseconds(seconds) if latency.calls >= least else none for seconds, least in points]
 
 
-def whisker_end(latency: Latency) -> float:
-    """Return the seconds where a picture's whisker ends: p95, or the median where there are too few calls for p95."""
-    return max(latency.p50, latency.p95) if latency.calls >= P95_CALLS else latency.p50
-
-
 def _three_digits(value: float) -> str:
     """Format a number with three digits: below 10 with two decimals, below 0.1 with three."""
     if value >= 99.95:

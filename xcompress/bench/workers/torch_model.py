@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 
 from xcompress.bench.workers.multiply_adds import MultiplyAdds, count_multiply_adds
-from xcompress.errors import InputError
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import encode, token_ids
 
@@ -19,12 +18,10 @@ class TorchModel:
     :param source: its folder or file.
     :param precision: always fp32.
     :param device: cpu or cuda.
-    :raises InputError: when it cannot be opened, or PyTorch does not find the device.
+    :raises InputError: when it cannot be opened.
     """
 
     def __init__(self, source: str, precision: str, device: str) -> None:
-        if device == "cuda" and not torch.cuda.is_available():
-            raise InputError(f"PyTorch {torch.__version__} finds no CUDA device; use --device cpu")
         student, self.tokenizer = import_encoder(Path(source))
         self.student, self.device = student.to(device), device
 

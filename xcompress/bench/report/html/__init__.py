@@ -87,7 +87,7 @@ def _main(report: Report) -> Element:
         summary(report),
         _section("Pictures", tag("div", *drawn, class_="pictures") if drawn else None),
         _section("Size, start and memory", tables.sizes(report), tables.starts(report), tables.memories(report)),
-        _section("Latency", *tables.latencies(report)),
+        _section("Latency", *(tables.latencies(report, count) for count in report.thread_counts)),
         _section("Throughput", tables.throughputs(report)),
         _section("Accuracy", *tables.accuracies(report)),
         _section("Browser", tables.browsers(report)),

@@ -14,7 +14,7 @@ from xcompress.bench.report.format import (
 )
 from xcompress.bench.report.headlines import Headline, headlines, pareto_front
 from xcompress.bench.report.html.element import tag
-from xcompress.bench.results import Figure, Latency, Memory, Report, Result
+from xcompress.bench.results import Figure, Latency, Report, Result
 
 EVEN = 0.995
 """Ratios between this and its inverse are written as "the same"."""
@@ -67,17 +67,15 @@ def _card(report: Report, result: Result) -> Element:
 def _facts(report: Report, result: Result) -> Iterator[Element]:
     """Make a fact each for size, latency, memory and the headline figures."""
     base = report.base
-    size, base_size = result.size.total, base.size.total if base else 0
-    if size and base_size:
-        detail = f"{in_megabytes(size)} MB against {in_megabytes(base_size)} MB"
-        yield _fact("on disk", compared(base_size / size, "smaller", "larger"), detail)
-    else:
-        yield _fact("on disk", f"{in_megabytes(size)} MB", "weights and tokenizer")
+    words = "smaller", "larger", "weights and tokenizer"
+    yield _bytes_fact("on disk", result.size.total, base.size.total if base else 0, *words)
     # the shortest single sentence with the fewest threads, or the nearest to it
     if latency := min(result.latency, key=lambda timed: (timed.threads, timed.batch, timed.tokens), default=None):
         yield _latency_fact(base, latency)
     if result.memory:
-        yield _memory_fact(base, result.memory)
+        words = "less", "more", "above the bare process"
+        reference = base.memory.resident if base and base.memory else 0
+        yield _bytes_fact("memory, resident", result.memory.resident, reference, *words)
     for headline in headlines(report):
         if figure := headline.figure(result):
             yield _accuracy_fact(headline, figure)
@@ -98,13 +96,15 @@ def _latency_fact(base: Result | None, latency: Latency) -> Element:
     return _fact(label, compared(latency.speedup, "faster", "slower"), detail)
 
 
-def _memory_fact(base: Result | None, memory: Memory) -> Element:
-    label, resident = "memory, resident", memory.resident
-    if base is None or base.memory is None or min(resident, base.memory.resident) <= 0:
-        return _fact(label, f"{in_megabytes(resident)} MB", "above the bare process")
-    reference = base.memory.resident
-    detail = f"{in_megabytes(resident)} MB against {in_megabytes(reference)} MB"
-    return _fact(label, compared(reference / resident, "less", "more"), detail)
+def _bytes_fact(label: str, size: int, reference: int, better: str, worse: str, alone: str) -> Element:
+    """Compare a number of bytes with the reference's, if both are known.
+
+    :param alone: said of the bytes where there is nothing to compare with.
+    """
+    text = f"{in_megabytes(size)} MB"
+    if min(size, reference) <= 0:
+        return _fact(label, text, alone)
+    return _fact(label, compared(reference / size, better, worse), f"{text} against {in_megabytes(reference)} MB")
 
 
 def _accuracy_fact(headline: Headline, figure: Figure) -> Element:

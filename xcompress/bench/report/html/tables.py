@@ -62,12 +62,8 @@ def memories(report: Report) -> Element | None:
     return _measured(report, "Memory above the bare process, MB", head, lambda result: result.memory, cells)
 
 
-def latencies(report: Report) -> list[Element]:
-    """Lay out latency: a table for each number of threads, grouped by shape."""
-    return [_latency_table(report, count) for count in report.thread_counts]
-
-
-def _latency_table(report: Report, threads: int) -> Element:
+def latencies(report: Report, threads: int) -> Element:
+    """Lay out latency with a number of threads, grouped by shape."""
     groups: dict[tuple[int, int], list[tuple[Result, Latency]]] = {}
     for result in report.results:
         for latency in result.latency:

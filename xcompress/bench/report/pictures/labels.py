@@ -1,4 +1,4 @@
-"""Place labels without overlaps: beside points, and stacked at the ends of lines."""
+"""Place labels beside points without overlaps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -76,24 +76,6 @@ def leader(point: tuple[float, float], box: Box) -> list[Box]:
     steps = [step / STEPS for step in range(1, STEPS)]
     places = [(point[0] + step * (x - point[0]), point[1] + step * (y - point[1])) for step in steps]
     return [Box(across - 1, up - 1, across + 1, up + 1) for across, up in places]
-
-
-def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move numbers so that they are `gap` apart within [low, high], or evenly spread where there is no room."""
-    if not wanted:
-        return []
-    gap = min(gap, (high - low) / max(1, len(wanted) - 1))
-    order = sorted(range(len(wanted)), key=lambda number: wanted[number])
-    placed = list(wanted)
-    floor = low
-    for number in order:
-        placed[number] = floor = max(wanted[number], floor)
-        floor += gap
-    ceiling = high
-    for number in reversed(order):
-        placed[number] = ceiling = min(placed[number], ceiling)
-        ceiling -= gap
-    return placed
 
 
 def _overlap(box: Box, others: Sequence[Box]) -> float:

@@ -1,4 +1,4 @@
-"""The look of pictures: two themes, and for each subject its own colour, marker and dash."""
+"""The look of pictures: two themes, and for each subject its own colour and marker."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +24,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Distinct for the colour-blind (Okabe and Ito); without their yellow, which is too faint on white."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p")
 """Distinct in grey print; their number and that of the colours are coprime, so pairs repeat late."""
-Dash = str | tuple[float, tuple[float, ...]]
-DASHES: tuple[Dash, ...] = ("-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,6 @@ class Look:
 
     color: str
     marker: str
-    dash: Dash
     reference: bool
 
     def marker_style(self, theme: Theme, larger: float = 0.0) -> dict[str, Any]:
@@ -72,11 +69,11 @@ def looks(report: Report, theme: Theme) -> dict[str, Look]:
     """Give every subject a look by its position in the report; the reference is a star in the text colour."""
     others = [result.name for result in report.results if result.name != report.reference]
     chosen = {
-        name: Look(COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)], DASHES[n % len(DASHES)], reference=False)
+        name: Look(COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)], reference=False)
         for n, name in enumerate(others)
     }
     if report.reference is not None:
-        chosen[report.reference] = Look(theme.ink, "*", "-", reference=True)
+        chosen[report.reference] = Look(theme.ink, "*", reference=True)
     return chosen
 
 

@@ -2,10 +2,6 @@
 
 import { feedsOf, findAdapter, importRuntime, openGraph, vectorsOf } from "/graph.js";
 
-// A module with one function that makes a vector of 16 bytes; a browser without SIMD rejects it.
-const SIMD = Uint8Array.of(
-  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11,
-);
 // An ONNX graph with one Identity node; opening it starts the runtime and does almost nothing else.
 const SMALLEST = "CAg6NwoQCgF4EgF5IghJZGVudGl0eRIBZ1oPCgF4EgoKCAgBEgQKAggBYg8KAXkSCgoICAESBAoCCAFCBAoAEA0=";
 
@@ -51,11 +47,6 @@ function base64(numbers) {
 }
 
 const requests = {
-  /** Tell whether the browser has SIMD and an isolated page, whose clock is fine. */
-  features() {
-    return { simd: WebAssembly.validate(SIMD), isolated: crossOriginIsolated };
-  },
-
   /** Return the WebGPU adapter, or null. */
   async adapter() {
     return { adapter: await findAdapter() };
