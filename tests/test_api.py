@@ -17,6 +17,7 @@ from tests.helpers.bench import measure_little
 from tests.helpers.recipe import write_recipe
 from tests.helpers.student import SENTENCES, bundle, save_student
 from xcompress.api import BenchOptions, ExportOptions
+from xcompress.bench.devices import DeviceOptions
 from xcompress.bench.run import BenchConfig
 from xcompress.bundle.manifest import read_manifest
 from xcompress.errors import InputError
@@ -113,7 +114,7 @@ def test_none_stands_for_the_default_of_an_option_of_a_bench(monkeypatch: pytest
     monkeypatch.setattr("xcompress.bench.run.bench", lambda *models, **options: calls.append(options))
     xcompress.bench_models("tiny", **dict.fromkeys(BenchOptions.__annotations__))  # type: ignore[arg-type]
     xcompress.bench_models("tiny", distractors="5", threads=["2"])  # type: ignore[arg-type, list-item]
-    assert (calls[0]["device"], calls[0]["config"]) == ("cpu", BenchConfig())
+    assert (calls[0]["device"], calls[0]["config"], calls[0]["options"]) == ("cpu", BenchConfig(), DeviceOptions())
     assert calls[1]["config"] == BenchConfig(distractors=5, threads=(2,))
 
 
@@ -165,7 +166,7 @@ def test_a_wrong_number_of_processes_is_refused_before_any_work(processes: objec
 
 def test_every_option_of_an_export_and_of_a_bench_can_be_given() -> None:
     assert ExportOptions.__annotations__.keys() == {field.name for field in fields(ExportConfig)}
-    of_bench = {field.name for field in fields(BenchConfig)}
+    of_bench = {field.name for field in (*fields(BenchConfig), *fields(DeviceOptions))}
     assert BenchOptions.__annotations__.keys() == {"device", *of_bench}
 
 

@@ -328,6 +328,7 @@ def bench_models(
     :raises InputError: if there is nothing to measure, or an option is wrong.
     :raises XCompressError: if every model fails.
     """
+    from xcompress.bench.devices import DeviceOptions
     from xcompress.bench.latency import SHAPES, parse_grid
     from xcompress.bench.run import BenchConfig, bench
 
@@ -344,6 +345,7 @@ def bench_models(
         raise InputError(f"bench: device is {device!r}; give its name, such as 'cpu'")
     if not isinstance(grid, str | None):
         raise InputError(f"bench: grid is {grid!r}; give text, such as '1x16,32x32'")
+    of_device = {name: given.pop(name, None) for name in ("memory_mb", "slow_down")}
     folder = _to_path(data, "bench: data") if data else None
     values = given | {"grid": SHAPES if grid is None else parse_grid(grid), "data": folder}
     return bench(
@@ -351,6 +353,7 @@ def bench_models(
         device=device,
         reference=None if reference is None else _to_model(reference, "reference"),
         config=_validate(BenchConfig, "bench", values),
+        options=_validate(DeviceOptions, "bench", of_device),
     )
 
 

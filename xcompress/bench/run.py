@@ -15,7 +15,7 @@ import numpy as np
 
 import xcompress
 from xcompress import console
-from xcompress.bench.devices import check_device, open_device
+from xcompress.bench.devices import DeviceOptions, check_device, open_device
 from xcompress.bench.devices.device import Device
 from xcompress.bench.eval import EvalSuite, collect
 from xcompress.bench.latency import (
@@ -74,10 +74,6 @@ class BenchConfig:
     """Further sentences among which a translation has to be found."""
     margin: bool = False
     """Rank translations by the ratio margin instead of the cosine."""
-    memory_mb: int | None = None
-    """Memory ceiling of `mobile`, in MB; None takes the default."""
-    slow_down: float | None = None
-    """Factor by which `wasm` slows the processor down; None takes the default."""
 
     @property
     def timing(self) -> TimingConfig:
@@ -102,6 +98,7 @@ def bench(
     device: str = "cpu",
     reference: str | Path | None = None,
     config: BenchConfig | None = None,
+    options: DeviceOptions | None = None,
 ) -> Report:
     """Measure size, memory, start, latency, throughput and accuracy of bundles, side by side with a reference.
 
@@ -111,12 +108,13 @@ def bench(
     :param reference: what to compare with: a bundle, a student, an encoder or `python:module:name`; None takes the
         assistant of the run that the bundles belong to.
     :param config: what is measured, and how thoroughly.
+    :param options: options of the device.
     :returns: the report. It is also written to the run's folder, or to the current folder for bundles that belong to
         no run.
     :raises InputError: when there is nothing to measure, a file or the device cannot be used, or every subject fails.
     """
-    config = config or BenchConfig()
-    check_device(device, config.memory_mb, config.slow_down)
+    config, options = config or BenchConfig(), options or DeviceOptions()
+    check_device(device, options)
     # Find the subjects and the evaluation sets.
     named = [bundles] if isinstance(bundles, str | Path) else list(bundles or ())
     subjects = find_subjects(named, reference, steps=not config.quick)
@@ -137,7 +135,7 @@ def bench(
     suite = _check_languages(suite, config)
     # Measure, and write the report.
     with ExitStack() as stack:
-        opened = open_device(device, config.memory_mb, config.slow_down, stack)
+        opened = open_device(device, options, stack)
         thread_counts = config.thread_counts(opened.max_threads)
         prepared, base = opened.prepare(subjects.subjects, subjects.reference)
         report = _Bench(opened, config, suite, thread_counts, base, stack).run(prepared)
@@ -342,8 +340,8 @@ class _Bench:
         for measurement in measurements:
             if measurement.failed and measurement.batches:
                 load, batches = self._load_request(measurement), list(measurement.batches.values())
-                explained = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
-                measurement.failed, measurement.over_memory = explained
+                failure = self.device.explain_failure(measurement.subject, measurement.failed, load, batches)
+                measurement.failed, measurement.over_memory = failure.why, failure.over_memory
 
     def _untimed_shapes(self, measurements: Sequence[Measurement]) -> Iterator[str]:
         """Yield a note for each subject whose texts have fewer tokens than some shapes."""

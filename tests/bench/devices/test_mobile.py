@@ -14,6 +14,7 @@ import pytest
 from tests.helpers.student import SENTENCES, bundle, change_manifest
 from xcompress.bench import memory
 from xcompress.bench.devices.arm64 import VARIABLE
+from xcompress.bench.devices.device import Failure
 from xcompress.bench.devices.mobile import (
     ENVIRONMENT,
     MobileDevice,
@@ -176,8 +177,8 @@ def test_a_worker_under_a_ceiling_fails_below_what_it_needs_and_not_above() -> N
     with Worker(environment=ENVIRONMENT) as worker, pytest.raises(WorkerFailed) as caught:
         worker.ask("limit", bytes=took - took // 5)
         worker.ask("load", **load_request())
-    explanation, over_memory = explain_out_of_memory(str(caught.value), took, took - took // 5)
-    assert explanation.startswith("needs ") and over_memory
+    explained = explain_out_of_memory(str(caught.value), took, took - took // 5)
+    assert explained.why.startswith("needs ") and explained.over_memory
 
 
 def test_the_memory_of_a_model_that_always_fails_is_unknown(tmp_path: Path) -> None:
@@ -206,15 +207,15 @@ def test_what_numpy_has_reserved_already_is_not_taken_from_what_a_subject_needs(
     monkeypatch.setattr(memory, "reserved", lambda _: 10**12)
     subject = Subject("small", "onnx", str(bundle()), "int8")
     with ExitStack() as stack:
-        failure, _ = MobileDevice(1, stack).explain_failure(subject, "bad_alloc", load_request(), [])
-    assert re.fullmatch(r"needs \d+ MB, ceiling 1 MB", failure)
+        failure = MobileDevice(1, stack).explain_failure(subject, "bad_alloc", load_request(), [])
+    assert re.fullmatch(r"needs \d+ MB, ceiling 1 MB", failure.why)
 
 
 def test_a_runtime_that_cannot_be_imported_fails_one_subject_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xcompress.bench.devices.mobile.BINDINGS", {"onnx": ("no_such_module",)})
     with ExitStack() as stack:
         device = MobileDevice(100, stack)
-        assert device.explain_failure(Subject("small", "onnx", ""), "no module", {}, []) == ("no module", False)
+        assert device.explain_failure(Subject("small", "onnx", ""), "no module", {}, []) == Failure("no module")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +234,7 @@ def test_a_runtime_that_cannot_be_imported_fails_one_subject_alone(monkeypatch: 
     ],
 )
 def test_a_failure_is_explained(failure: str, took: int | None, said: str, over_memory: bool) -> None:
-    assert explain_out_of_memory(failure, took, 100 * MB) == (said, over_memory)
+    assert explain_out_of_memory(failure, took, 100 * MB) == Failure(said, over_memory)
 
 
 def machine(*flags: str) -> Machine:

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from xcompress.bench import MAX_SLOW_DOWN
 from xcompress.bench.devices.device import Device
@@ -11,13 +12,22 @@ from xcompress.packages import install_command
 DEVICES = ("cpu", "mobile", "wasm", "webgpu", "cuda", "ssh:HOST")
 
 
-def check_device(device: str, memory_mb: int | None, slow_down: float | None) -> None:
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Options that apply to one device only; None takes the default."""
+
+    memory_mb: int | None = None
+    """Memory ceiling of `mobile`, in MB."""
+    slow_down: float | None = None
+    """Factor by which `wasm` slows the processor down."""
+
+
+def check_device(device: str, options: DeviceOptions) -> None:
     """Check that the device exists and takes these options.
 
-    :param memory_mb: only for `mobile`.
-    :param slow_down: only for `wasm`.
     :raises InputError: when it does not.
     """
+    memory_mb, slow_down = options.memory_mb, options.slow_down
     if device not in DEVICES[:-1] and not device.startswith("ssh:"):
         raise InputError(f"--device {device}: no such device; choose one of {', '.join(DEVICES)}")
     if memory_mb is not None and device != "mobile":
@@ -39,7 +49,7 @@ def check_device(device: str, memory_mb: int | None, slow_down: float | None) ->
             raise InputError(f"--device cuda: PyTorch {torch.__version__} finds no CUDA device; use --device cpu")
 
 
-def open_device(device: str, memory_mb: int | None, slow_down: float | None, stack: ExitStack) -> Device:
+def open_device(device: str, options: DeviceOptions, stack: ExitStack) -> Device:
     """Open a device by its name.
 
     :param stack: closes the device.
@@ -49,11 +59,11 @@ def open_device(device: str, memory_mb: int | None, slow_down: float | None, sta
     if device == "mobile":
         from xcompress.bench.devices.mobile import MobileDevice
 
-        return MobileDevice(memory_mb, stack)
+        return MobileDevice(options.memory_mb, stack)
     if device in ("wasm", "webgpu"):
         from xcompress.bench.devices.browser import BrowserDevice
 
-        return BrowserDevice(device, slow_down)
+        return BrowserDevice(device, options.slow_down)
     if device.startswith("ssh:"):
         from xcompress.bench.devices.ssh import SshDevice
 

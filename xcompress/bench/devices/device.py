@@ -1,11 +1,21 @@
 """The interface of a device."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from xcompress.bench.machine import Machine
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
 from xcompress.bench.workers.client import Worker, WorkerClient
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a subject could not be measured."""
+
+    why: str
+    over_memory: bool = False
+    """Whether it needs more memory than the device has."""
 
 
 class Device:
@@ -41,15 +51,14 @@ class Device:
 
     def explain_failure(
         self, subject: Subject, failure: str, load: Mapping[str, object], batches: Sequence[list[list[int]]]
-    ) -> tuple[str, bool]:
+    ) -> Failure:
         """Explain a failure better, if the device can.
 
         :param failure: the message of the worker.
         :param load: the request `load`.
         :param batches: token ids (N, L) of the shapes that are timed.
-        :returns: the explanation, and whether the subject needs more memory than the device has.
         """
-        return failure, False
+        return Failure(failure)
 
     def check_vectors(self, subjects: Sequence[Subject], sentences: Sequence[str]) -> Iterator[str]:
         """Compare the vectors with those of another engine or processor; yield notes for the report."""

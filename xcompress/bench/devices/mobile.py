@@ -12,7 +12,7 @@ from typing import Any
 
 from xcompress.bench import memory
 from xcompress.bench.devices.arm64 import CHECKED, check_arm64, find_arm64
-from xcompress.bench.devices.device import Device
+from xcompress.bench.devices.device import Device, Failure
 from xcompress.bench.machine import Machine, describe
 from xcompress.bench.results import DeviceInfo
 from xcompress.bench.subjects import Subject
@@ -92,12 +92,12 @@ class MobileDevice(Device):
 
     def explain_failure(
         self, subject: Subject, failure: str, load: Mapping[str, object], batches: Sequence[list[list[int]]]
-    ) -> tuple[str, bool]:
+    ) -> Failure:
         """Say how much memory the subject would have needed."""
         try:
             worker = _start_without_ceiling(subject)
         except WorkerFailed:
-            return failure, False
+            return Failure(failure)
         # what is imported beforehand imports numpy
         reserved = 0 if subject.kind in BINDINGS else memory.reserved(ENVIRONMENT)
         needed = measure_needed_memory(worker, load, batches, reserved)
@@ -264,15 +264,15 @@ def measure_needed_memory(
     return highest - first - reserved
 
 
-def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> tuple[str, bool]:
-    """Say why a subject failed under a memory ceiling, and whether it needs more memory.
+def explain_out_of_memory(failure: str, needed: int | None, ceiling: int) -> Failure:
+    """Say why a subject failed under a memory ceiling.
 
     :param failure: the worker's last message.
     :param needed: bytes that the subject takes without a ceiling, if known.
     :param ceiling: bytes.
     """
     if needed is not None and needed > ceiling:
-        return f"needs {ceil(needed / 1e6)} MB, ceiling {ceiling / 1e6:.0f} MB", True
+        return Failure(f"needs {ceil(needed / 1e6)} MB, ceiling {ceiling / 1e6:.0f} MB", over_memory=True)
     if any(sign in failure.lower() for sign in _OUT_OF_MEMORY):
-        return f"needs more than the ceiling of {ceiling / 1e6:.0f} MB ({failure})", True
-    return failure, False
+        return Failure(f"needs more than the ceiling of {ceiling / 1e6:.0f} MB ({failure})", over_memory=True)
+    return Failure(failure)
