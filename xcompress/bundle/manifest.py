@@ -131,6 +131,9 @@ def content_hash(manifest: Mapping[str, Any]) -> str:
 
 def _check_keys(file: Path, manifest: Mapping[str, Any]) -> None:
     missing = [key for key in _REQUIRED if key not in manifest]
+    if "format" in missing and "recipe" in manifest:
+        run = file.parent
+        raise InputError(f"{run}: is a run; give its bundle, {run / 'bundle'}, which `xcompress export {run}` makes")
     if missing:
         raise InputError(f"{file}: lacks {', '.join(missing)}; export the bundle again")
     for key, expected in (_REQUIRED | _OPTIONAL).items():
