@@ -88,7 +88,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not is_folder:
         raise InputError(f"{folder}: no such folder; give a bundle that `xcompress export` made")
     if not has_manifest:
-        raise InputError(f"{folder}: no manifest.json here; give a bundle that `xcompress export` made")
+        raise InputError(
+            f"{folder}: no manifest.json here; give a bundle, which `xcompress export {folder}` makes of a model"
+        )
     file = inside(folder, MANIFEST)
     with explain_read_error(file):
         return parse_manifest(file.read_bytes(), file)
