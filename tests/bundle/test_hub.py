@@ -142,7 +142,8 @@ def test_a_repository_that_is_no_bundle_is_refused(
     if files is None:
         (bundle_copy / "manifest.json").unlink()
     replace_hub(monkeypatch, lambda *_, **__: str(bundle_copy))
-    with pytest.raises(InputError, match=r"org/name: (not a bundle|lacks files)"):
+    advice = "give a bundle, which `xcompress export org/name` makes of a model"
+    with pytest.raises(InputError, match=rf"org/name: (not a bundle, .*; {advice}$|lacks files)"):
         Encoder.from_pretrained("org/name")
     assert not (repository.parents[1] / "xcompress").exists()
 

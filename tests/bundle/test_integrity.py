@@ -321,7 +321,7 @@ def test_a_bundle_without_hashes_says_what_to_do(bundle_copy: Path) -> None:
 def test_missing_and_foreign_folders(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         Encoder(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"no manifest\.json here"):
+    with pytest.raises(InputError, match=r"no manifest\.json here; give a bundle, which `xcompress export "):
         Encoder(tmp_path)
 
 

@@ -40,6 +40,15 @@ def test_a_bundle_is_told_from_a_run_and_from_a_student(tmp_path: Path) -> None:
     assert not is_bundle(tmp_path / "absent")
 
 
+def test_a_run_in_place_of_its_bundle_is_one_line_that_names_the_bundle(tmp_path: Path) -> None:
+    write_json(tmp_path / "manifest.json", {"name": "mine", "recipe": {}})
+    expected = (
+        f"{tmp_path}: is a run; give its bundle, {tmp_path / 'bundle'}, which `xcompress export {tmp_path}` makes"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(expected)}$"):
+        Encoder(tmp_path)
+
+
 def test_a_manifest_that_is_no_json_is_named(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text("{")
     with pytest.raises(InputError, match=r"manifest\.json: not valid JSON"):

@@ -290,7 +290,7 @@ def test_precision_auto_has_a_default_gate(small: Path, monkeypatch: pytest.Monk
 
 
 def test_a_language_without_a_word_list_is_refused_before_the_model_is_looked_for() -> None:
-    with pytest.raises(InputError, match="languages: no word frequencies for xx"):
+    with pytest.raises(InputError, match="languages: no word frequencies for 'xx'"):
         export("org/absent", options=ExportConfig(languages=("de", "xx")))
 
 

@@ -144,7 +144,7 @@ def test_text_alone_trims_nothing(tmp_path: Path) -> None:
 
 
 def test_a_language_without_words_is_refused() -> None:
-    with pytest.raises(InputError, match="no word frequencies for xx, only for ar"):
+    with pytest.raises(InputError, match="no word frequencies for 'xx', only for ar"):
         prepared(ExportConfig(languages=("xx",)))
 
 

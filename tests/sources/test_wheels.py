@@ -190,8 +190,11 @@ def test_pieces_come_from_wheels(pip: FakePip, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("/usr/bin/python3: No module named pip", "has no pip"),
-        ("ERROR: no\nERROR: No matching distribution found for shop==1.0", "source archives are not supported"),
+        ("/usr/bin/python3: No module named pip", "has no pip .* -m ensurepip`$"),
+        (
+            "ERROR: no\nERROR: No matching distribution found for shop==1.0",
+            "not supported\\); check the index, or .* PIP_FIND_LINKS$",
+        ),
         (
             "ERROR: Could not find a version that satisfies (from versions: 0.8, 0.9)\nERROR: No matching distribution",
             r"wheels there: 0\.8, 0\.9",

@@ -45,7 +45,8 @@ def bundle_from_hub(reference: str) -> Path:
     manifest = read_json(snapshot / MANIFEST) if (snapshot / MANIFEST).is_file() else None
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict) or not files or not all(is_plain(name) for name in files):
-        raise InputError(f"{reference}: not a bundle, its manifest.json is missing or lists no files; {_ADVICE}")
+        advice = f"give a bundle, which `xcompress export {reference}` makes of a model"
+        raise InputError(f"{reference}: not a bundle, its manifest.json is missing or lists no files; {advice}")
 
     # Graphs may be absent, see `check_bundle`; everything else must be there before the local copy counts as complete.
     def is_complete(path: Path) -> bool:

@@ -88,7 +88,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not is_folder:
         raise InputError(f"{folder}: no such folder; give a bundle that `xcompress export` made")
     if not has_manifest:
-        raise InputError(f"{folder}: no manifest.json here; give a bundle that `xcompress export` made")
+        raise InputError(
+            f"{folder}: no manifest.json here; give a bundle, which `xcompress export {folder}` makes of a model"
+        )
     file = inside(folder, MANIFEST)
     with explain_read_error(file):
         return parse_manifest(file.read_bytes(), file)
@@ -131,6 +133,9 @@ def content_hash(manifest: Mapping[str, Any]) -> str:
 
 def _check_keys(file: Path, manifest: Mapping[str, Any]) -> None:
     missing = [key for key in _REQUIRED if key not in manifest]
+    if "format" in missing and "recipe" in manifest:
+        run = file.parent
+        raise InputError(f"{run}: is a run; give its bundle, {run / 'bundle'}, which `xcompress export {run}` makes")
     if missing:
         raise InputError(f"{file}: lacks {', '.join(missing)}; export the bundle again")
     for key, expected in (_REQUIRED | _OPTIONAL).items():

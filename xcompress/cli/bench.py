@@ -75,7 +75,7 @@ def bench(
             "other options than --languages and --json."
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds; takes less than a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and rows; a minute for small models.")] = False,
     json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")] = False,
     html: Annotated[
@@ -162,8 +162,8 @@ def _check_page(html: Path) -> None:
     from xcompress.files import check_writable
 
     check_writable(html)
-    if not html.suffix:
-        raise InputError(f"--html: {html} has no suffix; write {html}.html: the pictures go to the folder {html}")
+    if html.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--html: {html} does not end in .html; write a name such as report.html")
     check_pictures(html.with_suffix(""))
 
 

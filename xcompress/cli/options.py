@@ -7,7 +7,7 @@ import typer
 
 from xcompress.errors import InputError, short_repr
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def language_codes(text: str | None) -> tuple[str, ...]:

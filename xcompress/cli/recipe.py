@@ -39,7 +39,7 @@ def list_recipes(json: AsJson = False) -> None:
 
 @app.command()
 def show(
-    recipe: Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="Name of a shipped recipe, or a recipe file.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe file, or name of a shipped recipe.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes to the recipe as key=value, such as student.bottleneck=256.")
     ] = None,
@@ -89,7 +89,7 @@ def validate(
     recipes: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME_OR_PATH|KEY=VALUE",
+            metavar="recipe|key=value",
             help="Names of shipped recipes, or recipe files. Changes to all of them as key=value, such as "
             "student.bottleneck=256.",
         ),

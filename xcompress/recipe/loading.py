@@ -30,9 +30,9 @@ Location = tuple[int | str, ...]
 
 
 class Origin(NamedTuple):
-    """Who set a key: the file, and the key as written there, which may be an old name."""
+    """What set a key: a file, an override or Python code, and the key as written there, which may be an old name."""
 
-    file: Path
+    source: str
     key: str
 
 
@@ -74,10 +74,10 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, changes: Map
     if changes:
         if EXTENDS in changes:
             raise InputError(f"{CHANGES}: write `{EXTENDS}` in a recipe file")
-        raw = _extend(raw, changes, file, CHANGES)
+        raw = _extend(raw, changes, CHANGES)
     given = [override.partition("=")[0] for override in overrides]
     for override in overrides:
-        _apply_override(raw, override, file, given)
+        _apply_override(raw, override, given)
     try:
         return Recipe.model_validate(raw.values)
     except ValidationError as error:
@@ -99,18 +99,17 @@ def read_with_bases(path: Path, extended_by: tuple[Path, ...] = ()) -> RawRecipe
         if base_file.resolve() in {file.resolve() for file in (*extended_by, path)}:
             raise InputError(f"{path}: extends {base_file}, which is circular; remove one `extends`")
         base = read_with_bases(base_file, (*extended_by, path))
-    return _extend(base, written, path, str(path))
+    return _extend(base, written, str(path))
 
 
-def _extend(base: RawRecipe, written: Mapping[str, Any], file: Path, source: str) -> RawRecipe:
+def _extend(base: RawRecipe, written: Mapping[str, Any], source: str) -> RawRecipe:
     """Change a recipe as one that extends it does.
 
-    :param file: whose keys these are, for error messages about values.
-    :param source: where they come from, for others.
+    :param source: where the keys come from, for error messages.
     """
     names: dict[Location, str] = {}
     changes = _use_current_names(written, Recipe, source, names)
-    origins = {location: Origin(file, name) for location, name in names.items()}
+    origins = {location: Origin(source, name) for location, name in names.items()}
     return RawRecipe(merge(base.values, changes, source), base.origins | origins)
 
 
@@ -228,7 +227,7 @@ def _type_at(location: Location) -> object:
     return annotation
 
 
-def _apply_override(raw: RawRecipe, override: str, file: Path, given: Sequence[str]) -> None:
+def _apply_override(raw: RawRecipe, override: str, given: Sequence[str]) -> None:
     """Set one value; unlike `extends`, an override replaces a mapping as a whole.
 
     :param given: the keys of all overrides.
@@ -269,7 +268,7 @@ def _apply_override(raw: RawRecipe, override: str, file: Path, given: Sequence[s
         _set_source(place, value, beside, source, tuple(parents))
     else:
         place[last] = value
-    raw.origins.update({location: Origin(file, key) for location, key in origins.items()})
+    raw.origins.update({location: Origin(source, key) for location, key in origins.items()})
 
 
 def _set_source(
@@ -306,8 +305,8 @@ def _explain(error: Mapping[str, Any], raw: RawRecipe, file: Path) -> str:
     origins = [raw.origins.get(location[: depth + 1]) for depth in range(len(location))]
     steps = [origin.key if origin else str(step) for origin, step in zip(origins, location, strict=True)]
     key = ".".join(steps)
-    setter = next((origin.file for origin in reversed(origins) if origin), file)
-    suffix = f" (set in {setter})" if setter != file else ""
+    setter = next((origin.source for origin in reversed(origins) if origin), str(file))
+    suffix = f" (set in {setter})" if setter != str(file) else ""
 
     if error["type"] == "missing":
         near = []

@@ -132,14 +132,15 @@ def _run_pip(wheel: Wheel, folder: Path, options: list[str]) -> str:
 
 
 def _explain_failure(wheel: Wheel, output: str) -> str:
-    by_hand = "or download the wheel elsewhere, unzip it and write the path of the folder instead"
+    by_hand = "or download the wheel elsewhere and name its folder in PIP_FIND_LINKS"
     if "No module named pip" in output:
-        return f"this Python has no pip to fetch it with; run `{Path(sys.executable).name} -m ensurepip`, {by_hand}"
+        return f"this Python has no pip to fetch it with; run `{Path(sys.executable).name} -m ensurepip`"
     if "No matching distribution" in output and _OFFLINE.search(output):
         return f"pip cannot reach the package index; check the network and pip's settings, {by_hand}"
     if "No matching distribution" in output:
         versions = re.search(r"from versions: (?!none)(.+)\)", output)
         known = f"wheels there: {', '.join(versions[1].split(', ')[-5:])}" if versions else "no wheel of it there"
-        return f"your package index has no wheel {wheel.pin} ({known}; source archives are not supported); {by_hand}"
+        found = f"your package index has no wheel {wheel.pin} ({known}; source archives are not supported)"
+        return f"{found}; check the index, {by_hand}"
     errors = [line for line in output.splitlines() if line.startswith("ERROR")] or output.splitlines() or ["no wheel"]
     return f"pip could not fetch it ({errors[-1].removeprefix('ERROR:').strip()}); check the index, {by_hand}"

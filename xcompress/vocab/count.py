@@ -56,8 +56,8 @@ def check_languages(languages: Sequence[str]) -> None:
     """
     if unknown := [language for language in languages if language not in LANGUAGES.split()]:
         raise InputError(
-            f"languages: no word frequencies for {', '.join(unknown)}, only for {LANGUAGES}; give text in these "
-            "languages with --text"
+            f"languages: no word frequencies for {', '.join(map(repr, unknown))}, only for {LANGUAGES}; write these "
+            "with commas between, and give text in others with --text"
         )
 
 
