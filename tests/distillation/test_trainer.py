@@ -81,13 +81,6 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_taken(
     assert said.startswith(f"contrast: checkpoint-8: {what}") and said.endswith("; training resumes before it")
 
 
-def test_checkpoints_of_an_earlier_version_are_taken(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint-4").mkdir()
-    (tmp_path / "checkpoint-4" / COMPLETE).write_text("12.5")
-    remove_damaged_checkpoints("contrast", tmp_path)
-    assert newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
-
-
 class Rows:
     """Batches of two numbers, one for each pair."""
 

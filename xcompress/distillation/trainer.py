@@ -1,10 +1,9 @@
 """Train a model on batches of pairs with transformers' Trainer: loss, optimizer, checkpoints, progress, dev scores."""
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,12 +19,12 @@ from transformers.trainer_callback import PrinterCallback
 from xcompress.console import bar, say
 from xcompress.distillation import distributed
 from xcompress.distillation.data.batches import BatchesByKind, SeededRandomSampler
-from xcompress.distillation.file_records import FileRecords, check_files, describe, from_json, record_files, to_json
+from xcompress.distillation.file_records import DAMAGED, FileRecords, check_files, describe, record_files
 from xcompress.distillation.hardware import COMPILER, loader_processes
 from xcompress.distillation.losses.stage import AfterStep, Loss
 from xcompress.distillation.optim.lars import Lars
 from xcompress.distillation.transformers_trainer import ProgressBar, training_arguments
-from xcompress.files import sync, write_json
+from xcompress.files import read_mapping, sync, write_json
 from xcompress.recipe import Stage
 
 COMPLETE = "complete"
@@ -88,8 +87,8 @@ class Marker:
 
     seconds: float
     """Of training up to it."""
-    files: FileRecords = field(default_factory=dict)
-    losses: Sequence[float] = ()
+    files: FileRecords
+    losses: Sequence[float]
     """Of the steps since the last entry of the log."""
 
 
@@ -105,7 +104,7 @@ def train(
         remove_damaged_checkpoints(job.name, job.work)
     distributed.barrier()
     checkpoint = newest_checkpoint(job.work)
-    marker = _read_marker(Path(checkpoint)) if checkpoint else Marker(0.0)
+    marker = _read_marker(Path(checkpoint)) if checkpoint else Marker(0.0, {}, ())
     if job.compile:
         model.compile(backend=COMPILER, dynamic=True)  # in place: its class stays
     with bar(job.name, steps) as ticker:
@@ -152,7 +151,7 @@ def remove_damaged_checkpoints(name: str, work: Path) -> None:
     for marker in work.glob(f"checkpoint-*/{COMPLETE}"):
         try:
             damage, _ = check_files(marker.parent, _read_marker(marker.parent).files)
-        except (ValueError, TypeError, AttributeError, KeyError):
+        except DAMAGED:
             damage = {COMPLETE: "is damaged"}
         if damage:
             say(f"{name}: {marker.parent.name}: {describe(damage)}; training resumes before it")
@@ -160,12 +159,12 @@ def remove_damaged_checkpoints(name: str, work: Path) -> None:
 
 
 def _read_marker(checkpoint: Path) -> Marker:
-    """Read the marker of a checkpoint; that of an earlier version has no losses, or is the seconds alone."""
-    marker = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))
-    if isinstance(marker, float | int):
-        return Marker(float(marker))
-    losses = tuple(map(float, marker.get("losses", ())))
-    return Marker(float(marker["seconds"]), from_json(marker["files"]), losses)
+    """Read the marker of a checkpoint.
+
+    :raises DAMAGED: when it is damaged.
+    """
+    marker = read_mapping(checkpoint / COMPLETE)
+    return Marker(float(marker["seconds"]), marker["files"], [*map(float, marker["losses"])])
 
 
 class _PairTrainer(Trainer):
@@ -266,7 +265,7 @@ class _MarkComplete(TrainerCallback):
             seconds = round(time.monotonic() - self.counted_from, 1)
             # Hashes would take some percent of the training: a checkpoint is larger than the model, and saved often.
             files = record_files(folder, (path for path in folder.rglob("*") if path.is_file()), hashed=False)
-            write_json(folder / COMPLETE, {"seconds": seconds, "files": to_json(files), "losses": losses})
+            write_json(folder / COMPLETE, {"seconds": seconds, "files": files, "losses": losses})
 
 
 class _AfterStep(TrainerCallback):

@@ -14,7 +14,7 @@ from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence, as_lazy
 from xcompress.corpus.store import PairFile, text_hash
 from xcompress.distillation import distributed
-from xcompress.distillation.file_records import check_files, describe, from_json, record_files, to_json
+from xcompress.distillation.file_records import check_recorded, describe, record_files
 from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json
 
@@ -113,15 +113,8 @@ def _is_whole(place: Path) -> bool:
     """Tell whether the rows in a folder are those that were written; say what is wrong."""
     if not place.exists():
         return False
-    try:
-        info = read_json(place / INFO)
-        damage, current = check_files(place, from_json(info["files"]))
-    except (InputError, KeyError, TypeError, AttributeError):
-        damage, current = {INFO: "is missing or damaged"}, {}
-    if damage:
+    if damage := check_recorded(place / INFO):
         say(f"rows of vectors in {place}: {describe(damage)}; found again")
-    elif to_json(current) != info["files"]:
-        write_json(place / INFO, info | {"files": to_json(current)})
     return not damage
 
 
@@ -141,5 +134,5 @@ def _write_distinct(texts: Sequence[str], folder: Path) -> None:
     write_npy(folder / ROWS, np.dtype(np.int64), (len(texts),), in_row_order(numbered(), len(texts), folder / "by_row"))
     write_npy(folder / FIRST, first.dtype, (len(first),), first.blocks())
     first.path.unlink()
-    files = to_json(record_files(folder, [folder / ROWS, folder / FIRST]))
+    files = record_files(folder, [folder / ROWS, folder / FIRST])
     write_json(folder / INFO, {"digest": digest.hexdigest(), "files": files})
