@@ -59,7 +59,8 @@ def foreign_step(folder: Path) -> None:
 
 
 def foreign_record(folder: Path) -> None:
-    write_json(folder / STEP, read_json(folder / STEP) | {"files": {"train.de.tsv": {"bytes": "many"}}})
+    record = {"bytes": "many", "mtime_ns": 1, "sha256": None}
+    write_json(folder / STEP, read_json(folder / STEP) | {"files": {"train.de.tsv": record}})
 
 
 def delete_step(folder: Path) -> None:
