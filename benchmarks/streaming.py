@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from xcompress.console import bar, run_script, table
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
-from xcompress.distillation.data.batches import PairBatches, SeededRandomSampler, draw
+from xcompress.distillation.data.batches import PairBatches, draw
 from xcompress.distillation.data.labels import VectorLabels
 from xcompress.distillation.data.sentences import Sentences, distinct
 from xcompress.distillation.data.tokens import write_tokens
@@ -126,7 +126,7 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     labels = VectorLabels(write_labels(folder / "labels", len(texts)), places)
     loader = PairBatches(folder / "tokens", {"teacher_sources": labels}, pad_token_id=0, rows=np.arange(len(rows)))
     done("labels written")
-    order = iter(SeededRandomSampler(len(loader), seed=1))
+    order = iter(np.random.default_rng(1).permutation(len(loader)).tolist())
     with bar("batches", batches) as ticker:
         for _ in range(batches):
             loader(list(islice(order, BATCH)))

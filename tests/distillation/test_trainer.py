@@ -139,6 +139,26 @@ def test_a_stage_of_one_step_is_trained_whatever_its_warmup(tmp_path: Path) -> N
     assert model.bias.item() == pytest.approx(before - 0.5, abs=1e-3)
 
 
+def test_every_pair_is_read_once_in_an_order_that_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    stage = Stage(train="student", objectives={"teacher": 1}, steps=STEPS, batch_size=2)
+
+    def order(seed: int, name: str) -> list[int]:
+        read: list[int] = []
+
+        class Recorded(Rows):
+            def __call__(self, rows: Sequence[int]) -> dict[str, dict[str, torch.Tensor]]:
+                read.extend(rows)
+                return super().__call__(rows)
+
+        loss = lambda model, batches: model(batches["translations"]["numbers"]).mean()  # noqa: E731
+        train(Job("stage", stage, tmp_path / name, seed=seed, bf16=False), nn.Linear(1, 1), loss, Recorded())
+        return read
+
+    first, again, other = order(1, "first"), order(1, "again"), order(2, "other")
+    assert sorted(first) == list(range(2 * STEPS)) != first
+    assert first == again != other
+
+
 def test_a_training_that_was_interrupted_logs_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xcompress.distillation.trainer.LOG_ENTRIES", 2)
     stage = Stage(train="student", objectives={"teacher": 1}, steps=STEPS, batch_size=2, checkpoint_steps=3)
