@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from math import gcd
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,9 +48,6 @@ from xcompress.errors import InputError
 from xcompress.modeling.four_bits import keep_rounded, round_weights
 from xcompress.modeling.student import Student, StudentConfig, encode, set_dropout, shallower
 from xcompress.recipe import GROUP, ON_LABELS, Recipe, Stage
-
-if TYPE_CHECKING:
-    from xcompress.distillation.trainer import Scoring
 
 
 def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -> dict[str, Stage]:
@@ -219,7 +215,11 @@ def _build_training(
         module, loss = SentenceVectors(model, stage, f"stages.{name}"), sentence_loss(stage)
     set_dropout(model, stage.dropout)
 
-    # Train.
+    # Train, and score the model meanwhile where the recipe asks for that.
+    def score() -> Mapping[str, float]:
+        with fast_inference():
+            return dev_scores(partial(encode, model, tokenizer), data.dev).means()
+
     label = name if stage.soup == 1 else f"{name}-of-seed-{settings.seed}"
     job = Job(
         name=label,
@@ -229,7 +229,8 @@ def _build_training(
         bf16=trains_in_bf16(settings.recipe.precision),
         compile=settings.recipe.compile,
         collates_itself=settings.has_live_teacher,
-        scoring=_scoring(settings, model, tokenizer, data),
+        score=score,
+        score_steps=None if assistant else settings.recipe.dev.steps,
         board=settings.tensorboard / label if settings.tensorboard else None,
     )
     history = train(job, module, loss, batches, after_step(stage, module))
@@ -306,20 +307,6 @@ def _make_student(
         fitted = with_head(without_head(student), least_squares_head(vectors, labels))
         student.load_state_dict(fitted.state_dict())
     return student
-
-
-def _scoring(settings: StageSettings, model: Student, tokenizer: Tokenizer, data: TrainingData) -> "Scoring | None":
-    """Return how the model is scored while it trains, where the recipe asks for that."""
-    steps = settings.recipe.dev.steps
-    if steps is None or settings.stage.train == "embeddings":
-        return None
-    from xcompress.distillation.trainer import Scoring
-
-    def vectors(texts: Sequence[str]) -> NDArray[np.float32]:
-        with fast_inference():
-            return encode(model, tokenizer, texts)
-
-    return Scoring(steps, lambda: dev_scores(vectors, data.dev).means())
 
 
 def _embedding_errors(assistant: Student, model: Student, tokenizer: Tokenizer, data: TrainingData) -> dict[str, float]:

@@ -36,19 +36,6 @@ SCHEDULERS = {"cosine": "cosine", "linear": "linear", "constant": "constant_with
 """The names that transformers has for the schedules of a recipe; all begin with the warm-up."""
 
 
-class Scoring(TrainerCallback):
-    """Score the model at regular steps. The scores go to the log, which checkpoints keep."""
-
-    def __init__(self, steps: int, score: Callable[[], Mapping[str, float]]) -> None:
-        """Score after every so many steps."""
-        self.steps, self.score = steps, score
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Score the model where it is time."""
-        if state.global_step % self.steps == 0:
-            state.log_history.append({"step": state.global_step, "dev": self.score()})  # type: ignore[dict-item]
-
-
 @dataclass(frozen=True)
 class Job:
     """How a stage is trained."""
@@ -64,7 +51,10 @@ class Job:
     """Whether the model is compiled with torch.compile."""
     collates_itself: bool = False
     """Whether batches are made in the process that trains, also on a GPU, as where a teacher encodes their text."""
-    scoring: Scoring | None = None
+    score: Callable[[], Mapping[str, float]] | None = None
+    """Returns the dev scores of the model in training."""
+    score_steps: int | None = None
+    """The model is scored after every so many steps; None: never."""
     board: Path | None = None
     """Folder of TensorBoard logs."""
 
@@ -110,8 +100,8 @@ def train(
     with bar(job.name, steps) as ticker:
         callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
         callbacks.append(ProgressBar(ticker))
-        if job.scoring:
-            callbacks.append(job.scoring)
+        if job.score and job.score_steps:
+            callbacks.append(_Scoring(job.score, job.score_steps))
         if job.board and distributed.is_main():
             from torch.utils.tensorboard import SummaryWriter
 
@@ -267,6 +257,17 @@ class _MarkComplete(TrainerCallback):
             # Hashes would take some percent of the training: a checkpoint is larger than the model, and saved often.
             files = record_files(folder, (path for path in folder.rglob("*") if path.is_file()), hashed=False)
             write_json(folder / COMPLETE, {"seconds": seconds, "files": files, "losses": losses})
+
+
+class _Scoring(TrainerCallback):
+    """Score the model at regular steps. The scores go to the log, which checkpoints keep."""
+
+    def __init__(self, score: Callable[[], Mapping[str, float]], steps: int) -> None:
+        self.score, self.steps = score, steps
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        if state.global_step % self.steps == 0:
+            state.log_history.append({"step": state.global_step, "dev": self.score()})  # type: ignore[dict-item]
 
 
 class _AfterStep(TrainerCallback):
