@@ -17,7 +17,6 @@ from xcompress.distillation.trainer import (
     Job,
     _MarkComplete,
     _optimizer,
-    newest_checkpoint,
     remove_damaged_checkpoints,
     train,
 )
@@ -40,12 +39,17 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def left(work: Path) -> list[str]:
+    return sorted(folder.name for folder in work.iterdir())
+
+
 def test_a_complete_checkpoint_says_how_long_it_took_and_what_it_holds(work: Path) -> None:
     marker = read_json(work / "checkpoint-8" / COMPLETE)
     assert marker["seconds"] == pytest.approx(20, abs=5)
     assert {name: entry["bytes"] for name, entry in marker["files"].items()} == {"optimizer.pt": 700}
+    (work / "checkpoint-12").mkdir()
     remove_damaged_checkpoints("contrast", work)
-    assert newest_checkpoint(work) == str(work / "checkpoint-8")
+    assert left(work) == ["checkpoint-4", "checkpoint-8"], "the third was interrupted while it was written"
 
 
 def test_files_of_a_checkpoint_are_on_the_disk_before_it_is_complete(
@@ -76,7 +80,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_taken(
 ) -> None:
     damage(work / "checkpoint-8")
     remove_damaged_checkpoints("contrast", work)
-    assert newest_checkpoint(work) == str(work / "checkpoint-4")
+    assert left(work) == ["checkpoint-4"]
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"contrast: checkpoint-8: {what}") and said.endswith("; training resumes before it")
 

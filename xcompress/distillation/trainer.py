@@ -15,6 +15,7 @@ from torch.optim import AdamW, Optimizer
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_utils import get_last_checkpoint
 
 from xcompress.console import bar, say
 from xcompress.distillation import distributed
@@ -93,7 +94,7 @@ def train(
     if distributed.is_main():
         remove_damaged_checkpoints(job.name, job.work)
     distributed.barrier()
-    checkpoint = newest_checkpoint(job.work)
+    checkpoint = get_last_checkpoint(str(job.work)) if job.work.is_dir() else None
     marker = _read_marker(Path(checkpoint)) if checkpoint else Marker(0.0, {}, ())
     if job.compile:
         model.compile(backend=COMPILER, dynamic=True)  # in place: its class stays
@@ -120,12 +121,6 @@ def train(
         [entry for entry in log if "dev" in entry],
         marker.seconds,
     )
-
-
-def newest_checkpoint(work: Path) -> str | None:
-    """Return the newest complete checkpoint in the folder, skipping one that was killed while it was written."""
-    complete = [marker.parent for marker in work.glob(f"checkpoint-*/{COMPLETE}")]
-    return str(max(complete, key=lambda folder: int(folder.name.split("-")[1]))) if complete else None
 
 
 def remove_damaged_checkpoints(name: str, work: Path) -> None:

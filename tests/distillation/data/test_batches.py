@@ -15,7 +15,6 @@ from xcompress.distillation.data.batches import (
 from xcompress.distillation.data.labels import ScalarLabels, VectorLabels
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vectors import StoredVectors
-from xcompress.distillation.trainer import COMPLETE, newest_checkpoint
 from xcompress.modeling.student import pad, token_ids
 
 PAIRS = [
@@ -96,12 +95,3 @@ def test_a_batch_has_the_tokens_of_its_pairs_wherever_these_are_in_the_files(tmp
     assert torch.equal(batch["input_ids"], input_ids) and torch.equal(batch["attention_mask"], attention_mask)
     assert batch["teacher_sources"].tolist() == [3, 0]
     assert len(made) == 4
-
-
-def test_only_complete_checkpoints_count(tmp_path: Path) -> None:
-    assert newest_checkpoint(tmp_path) is None
-    for step, complete in ((4, True), (12, True), (100, True), (200, False)):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        if complete:
-            (tmp_path / f"checkpoint-{step}" / COMPLETE).touch()
-    assert newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100")
