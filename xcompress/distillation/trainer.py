@@ -94,7 +94,9 @@ def train(
     if distributed.is_main():
         remove_damaged_checkpoints(job.name, job.work)
     distributed.barrier()
-    checkpoint = get_last_checkpoint(str(job.work)) if job.work.is_dir() else None
+    checkpoint: str | None = None
+    if job.work.is_dir():
+        checkpoint = get_last_checkpoint(str(job.work))  # type: ignore[no-untyped-call]
     marker = _read_marker(Path(checkpoint)) if checkpoint else Marker(0.0, {}, ())
     if job.compile:
         model.compile(backend=COMPILER, dynamic=True)  # in place: its class stays
