@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.corpus.columns import ColumnFile, write_npy
+from xcompress.corpus.columns import ColumnFile, growing_npy, write_npy
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import LazySequence
 from xcompress.errors import InputError, first_line
-from xcompress.files import drop_pages, scratch_folder, whole_file
+from xcompress.files import drop_pages, whole_file
 
 _ROWS_PER_RELEASE = 2000
 _LINES = 1024
@@ -29,25 +29,24 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
 
     :param lines: results of `as_line`, with line breaks; they are not in memory together.
     """
-    with whole_file(path) as temporary, scratch_folder(path.with_name(f"{path.name}.index")) as scratch:
-        offsets = ColumnFile(scratch / "offsets", np.dtype("<i8"))
-        hashes = [ColumnFile(scratch / side, np.dtype("<u8")) for side in ("source", "target")]
-        ends = np.zeros(1, np.int64)
-        offsets.append(ends)
-        remaining = iter(lines)
-        with temporary.open("wb") as stream:
+    with (
+        whole_file(path) as temporary,
+        whole_file(offsets_path(path)) as temporary_offsets,
+        whole_file(hashes_path(path)) as temporary_hashes,
+    ):
+        hashes = [ColumnFile(temporary_hashes.with_name(side), np.dtype("<u8")) for side in ("source", "target")]
+        with temporary.open("wb") as stream, growing_npy(temporary_offsets, np.dtype(np.int64)) as append_offsets:
+            ends, remaining = np.zeros(1, np.int64), iter(lines)
+            append_offsets(ends)
             while block := list(islice(remaining, _LINES)):
                 stream.writelines(block)
                 ends = ends[-1] + np.cumsum([len(line) for line in block])
-                offsets.append(ends)
+                append_offsets(ends)
                 sides = zip(*(line.rstrip(b"\n").split(b"\t") for line in block), strict=True)
                 for column, texts in zip(hashes, sides, strict=True):
                     column.append(np.frombuffer(b"".join(map(text_hash, texts)), "<u8"))
-        with whole_file(offsets_path(path)) as temporary_offsets:
-            write_npy(temporary_offsets, np.dtype(np.int64), (len(offsets),), offsets.blocks())
-        with whole_file(hashes_path(path)) as temporary_hashes:
-            blocks = chain.from_iterable(column.blocks() for column in hashes)
-            write_npy(temporary_hashes, np.dtype(np.uint64), (2, len(hashes[0])), blocks)
+        blocks = chain.from_iterable(column.blocks() for column in hashes)
+        write_npy(temporary_hashes, np.dtype(np.uint64), (2, len(hashes[0])), blocks)
 
 
 def offsets_path(path: Path) -> Path:
