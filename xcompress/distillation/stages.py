@@ -25,7 +25,6 @@ from xcompress.distillation.data.sentences import SIDES
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.hardware import fast_inference, trains_in_bf16
 from xcompress.distillation.initialization import (
-    embedding_errors,
     initial_student,
     least_squares_head,
     mean_of_weights,
@@ -191,8 +190,6 @@ def _build_training(
         set_seed(settings.seed)
     if stage.train != "assistant" and models.student is None and settings.seed == seed:
         facts["untrained"] = asdict(dev_scores(student_encoder("untrained student", model, tokenizer), data.dev))
-    if assistant:
-        facts["embedding_error_before"] = _embedding_errors(assistant, model, tokenizer, data)
 
     # Open the pairs with their labels, and tokenise them.
     live = models.encoders.teacher if settings.has_live_teacher else None
@@ -239,10 +236,7 @@ def _build_training(
     model.eval().save(folder, tokenizer)
 
     # Score the result.
-    if assistant:
-        facts["embedding_error_after"] = _embedding_errors(assistant, model, tokenizer, data)["start"]
-    facts |= _scores(settings, model, tokenizer, data)
-    return facts | asdict(history) | {"sizes": model.sizes()}
+    return facts | _scores(settings, model, tokenizer, data) | asdict(history) | {"sizes": model.sizes()}
 
 
 def _build_soup(
@@ -307,8 +301,3 @@ def _make_student(
         fitted = with_head(without_head(student), least_squares_head(vectors, labels))
         student.load_state_dict(fitted.state_dict())
     return student
-
-
-def _embedding_errors(assistant: Student, model: Student, tokenizer: Tokenizer, data: TrainingData) -> dict[str, float]:
-    pairs = data.held_out or data.fit_pairs  # of fewer than four English sentences, none is held out
-    return embedding_errors(assistant.cpu(), model.cpu(), tokenizer, [pair.target for pair in pairs])
