@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -101,10 +102,12 @@ def train(
     if job.compile:
         model.compile(backend=COMPILER, dynamic=True)  # in place: its class stays
     with bar(job.name, steps) as ticker:
-        callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
+        callbacks: list[TrainerCallback] = []
+        if after_step:
+            callbacks.append(_AfterStep(lambda state: after_step(state.global_step, state.max_steps)))
         callbacks.append(ProgressBar(ticker))
         if job.score and job.score_steps:
-            callbacks.append(_Scoring(job.score, job.score_steps))
+            callbacks.append(_AfterStep(partial(_log_scores, job.score, job.score_steps)))
         if job.board and distributed.is_main():
             from torch.utils.tensorboard import SummaryWriter
 
@@ -256,25 +259,20 @@ class _MarkComplete(TrainerCallback):
             write_json(folder / COMPLETE, {"seconds": seconds, "files": files, "losses": losses})
 
 
-class _Scoring(TrainerCallback):
-    """Score the model at regular steps. The scores go to the log, which checkpoints keep."""
-
-    def __init__(self, score: Callable[[], Mapping[str, float]], steps: int) -> None:
-        self.score, self.steps = score, steps
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        if state.global_step % self.steps == 0:
-            state.log_history.append({"step": state.global_step, "dev": self.score()})  # type: ignore[dict-item]
-
-
 class _AfterStep(TrainerCallback):
-    """Call a function after each step, before a checkpoint is saved."""
+    """Call a function with the state of the training after each step, before a checkpoint is saved."""
 
-    def __init__(self, function: AfterStep) -> None:
+    def __init__(self, function: Callable[[TrainerState], None]) -> None:
         self.function = function
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        self.function(state.global_step, state.max_steps)
+        self.function(state)
+
+
+def _log_scores(score: Callable[[], Mapping[str, float]], steps: int, state: TrainerState) -> None:
+    """Score the model after every so many steps. The scores go to the log, which checkpoints keep."""
+    if state.global_step % steps == 0:
+        state.log_history.append({"step": state.global_step, "dev": score()})  # type: ignore[dict-item]
 
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:
