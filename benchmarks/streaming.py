@@ -22,7 +22,7 @@ from xcompress.bench import memory
 from xcompress.console import run_script, table, tracked
 from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.store import PairFile, write_lines
-from xcompress.distillation.data.batches import PairBatches, SeededRandomSampler, draw
+from xcompress.distillation.data.batches import PairBatches, draw
 from xcompress.distillation.data.labels import VectorLabels
 from xcompress.distillation.data.sentences import Sentences, distinct
 from xcompress.distillation.data.tokens import write_tokens
@@ -101,7 +101,7 @@ def _measure(folder: Path, count: int, batches: int) -> None:
     labels = VectorLabels(write_labels(folder / "labels", len(texts)), places)
     loader = PairBatches(folder / "tokens", {"teacher_sources": labels}, pad_token_id=0, rows=np.arange(len(rows)))
     done("labels written")
-    order = iter(SeededRandomSampler(len(loader), seed=1))
+    order = iter(np.random.default_rng(1).permutation(len(loader)).tolist())
     for _ in tracked(range(batches), "batches"):
         loader(list(islice(order, BATCH)))
     done(f"{batches:,} batches of {BATCH} pairs")

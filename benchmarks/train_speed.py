@@ -43,7 +43,7 @@ from xcompress.corpus.pairs import Pair
 from xcompress.distillation.assistant import TOKEN_COUNTS
 from xcompress.distillation.data.batches import BatchesByKind, PairBatches
 from xcompress.distillation.data.corpus import corpus_step
-from xcompress.distillation.data.labels import StageSide, VectorLabels
+from xcompress.distillation.data.labels import VectorLabels
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.hardware import has_bf16
@@ -129,7 +129,7 @@ def prepare(run_folder: Path, steps: int, batch_size: int | None, folder: Path) 
         )
     assert data.teacher is not None  # the stage learns from one
     pairs = [data.train[int(row)] for row in data.rows[name]]
-    labels = data.teacher.sources.labels(StageSide(name, "source"))
+    labels = data.teacher.sources.labels((name, "source"))
     held_out = data.held_out
     held_out_labels = data.teacher.of_text([pair.source for pair in held_out])
     assistant, tokenizer = Student.load(run_folder / "start")

@@ -10,13 +10,13 @@ import pytest
 from xcompress.corpus import split as splitting
 from xcompress.corpus.columns import ColumnFile
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.split import is_among, rank, sentence_key
+from xcompress.corpus.split import IN_HOLDOUT, IN_TRAIN, is_among, rank, sentence_key
 
 SIDES = np.dtype([("source", "<u8"), ("target", "<u8")])
 
 
 def split(pairs: Sequence[Pair], holdout_sentences: int, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Split pairs by the masks of the hold-out that `xcompress.corpus.split.split` chooses."""
+    """Split pairs by the hold-out that `xcompress.corpus.split.split` chooses."""
     languages = {name: [pair for pair in pairs if pair.language == name] for name in {pair.language for pair in pairs}}
     parts = {}
     with TemporaryDirectory() as folder:
@@ -29,8 +29,8 @@ def split(pairs: Sequence[Pair], holdout_sentences: int, seed: int) -> tuple[lis
             parts[name] = numbers
         hold_out = splitting.split(files, holdout_sentences, Path(folder))
     parts = {name: hold_out.parts(numbers["source"], numbers["target"]) for name, numbers in parts.items()}
-    train = [pair for name, own in languages.items() for pair in compress(own, parts[name].train)]
-    return train, [pair for name, own in languages.items() for pair in compress(own, parts[name].holdout)]
+    train = [pair for name, own in languages.items() for pair in compress(own, parts[name] == IN_TRAIN)]
+    return train, [pair for name, own in languages.items() for pair in compress(own, parts[name] == IN_HOLDOUT)]
 
 
 def ranks(texts: Sequence[str], seed: int) -> np.ndarray:

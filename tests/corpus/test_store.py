@@ -1,6 +1,7 @@
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -47,35 +48,34 @@ def test_files_are_opened_at_the_first_read(tmp_path: Path) -> None:
         len(stored)
 
 
-@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_bytes(b"\x93NUMPY")])
-def test_offsets_that_are_missing_or_damaged_are_rebuilt(path: Path, damage: object) -> None:
-    before = offsets_path(path).read_bytes()
-    damage(offsets_path(path))  # type: ignore[operator]
-    assert PairFile(path, "de")[42] == pairs(100)[42]
-    assert offsets_path(path).read_bytes() == before
-
-
-@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_bytes(b"\x93NUMPY"), None])
-def test_hashes_are_those_of_the_texts_and_are_made_again_where_they_are_damaged(path: Path, damage: object) -> None:
-    if damage:
-        damage(hashes_path(path))  # type: ignore[operator]
-    else:
-        np.save(hashes_path(path), np.zeros((2, 99), np.uint64))
-    rows = np.array([3, 99, 3, 0])
-    for side in ("source", "target"):
-        texts = [getattr(pairs(100)[row], side).encode() for row in rows]
-        assert PairFile(path, "de").hashes(side, rows).tobytes() == b"".join(map(text_hash, texts))
-
-
-def test_offsets_of_another_file_are_rebuilt(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_over_several_blocks_finds_every_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_LINES", 7)
-    path.write_bytes(b"".join(map(as_line, pairs(30)))[:-1])
-    assert list(PairFile(path, "de")) == [PairFile(path, "de")[row] for row in range(30)] == pairs(30)
+    write_lines(path, map(as_line, pairs(30)))
+    stored, rows = PairFile(path, "de"), np.array([3, 29, 3, 0])
+    assert [stored[row] for row in range(30)] == pairs(30)
+    for side in ("source", "target"):
+        texts = [getattr(pairs(30)[row], side).encode() for row in rows]
+        assert stored.hashes(side, rows).tobytes() == b"".join(map(text_hash, texts))
 
 
-def test_offsets_of_a_shorter_file_are_rebuilt(path: Path) -> None:
-    path.write_bytes(b"".join(map(as_line, pairs(120))))
-    assert len(PairFile(path, "de")) == 120 and PairFile(path, "de")[119] == pairs(120)[119]
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.unlink(),
+        lambda file: file.write_bytes(b"\x93NUMPY"),
+        lambda file: file.write_bytes(b"PK\3\4"),
+        lambda file: np.save(file, np.zeros((2, 99), np.uint64)),
+    ],
+    ids=["missing", "cut off", "a zip", "of another file"],
+)
+@pytest.mark.parametrize("index", [offsets_path, hashes_path])
+def test_an_index_that_is_damaged_is_refused(
+    path: Path, index: Callable[[Path], Path], damage: Callable[[Path], object]
+) -> None:
+    damage(index(path))
+    with pytest.raises(InputError, match=r"x\.tsv: cannot be read \(x\.tsv\.\w+\.npy.*\); delete .+ and run again"):
+        PairFile(path, "de").hashes("source", np.array([3]))
+        PairFile(path, "de")[3]
 
 
 def test_an_empty_file_has_no_pairs(tmp_path: Path) -> None:

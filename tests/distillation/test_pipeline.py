@@ -55,9 +55,6 @@ def test_every_stage_trains_and_is_scored_on_held_out_text(run: Path) -> None:
         losses = [point["loss"] for point in facts["loss"]]
         assert fmean(losses[-3:]) < fmean(losses[:3]), name
         assert set(facts["dev"]["spearman"]) == set(facts["dev"]["retrieval"]) == {"de", "fr"}
-    facts = steps["2-embedding"]["facts"]
-    assert facts["embedding_error_after"] < facts["embedding_error_before"]["start"]
-    assert facts["embedding_error_before"]["start"] < facts["embedding_error_before"]["random"]
 
 
 def test_no_held_out_sentence_is_trained_on(run: Path) -> None:

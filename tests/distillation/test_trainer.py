@@ -17,7 +17,6 @@ from xcompress.distillation.trainer import (
     Job,
     _MarkComplete,
     _optimizer,
-    newest_checkpoint,
     remove_damaged_checkpoints,
     train,
 )
@@ -40,12 +39,17 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def left(work: Path) -> list[str]:
+    return sorted(folder.name for folder in work.iterdir())
+
+
 def test_a_complete_checkpoint_says_how_long_it_took_and_what_it_holds(work: Path) -> None:
     marker = read_json(work / "checkpoint-8" / COMPLETE)
     assert marker["seconds"] == pytest.approx(20, abs=5)
     assert {name: entry["bytes"] for name, entry in marker["files"].items()} == {"optimizer.pt": 700}
+    (work / "checkpoint-12").mkdir()
     remove_damaged_checkpoints("contrast", work)
-    assert newest_checkpoint(work) == str(work / "checkpoint-8")
+    assert left(work) == ["checkpoint-4", "checkpoint-8"], "the third was interrupted while it was written"
 
 
 def test_files_of_a_checkpoint_are_on_the_disk_before_it_is_complete(
@@ -76,16 +80,9 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_taken(
 ) -> None:
     damage(work / "checkpoint-8")
     remove_damaged_checkpoints("contrast", work)
-    assert newest_checkpoint(work) == str(work / "checkpoint-4")
+    assert left(work) == ["checkpoint-4"]
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"contrast: checkpoint-8: {what}") and said.endswith("; training resumes before it")
-
-
-def test_checkpoints_of_an_earlier_version_are_taken(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint-4").mkdir()
-    (tmp_path / "checkpoint-4" / COMPLETE).write_text("12.5")
-    remove_damaged_checkpoints("contrast", tmp_path)
-    assert newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
 
 
 class Rows:
@@ -144,6 +141,26 @@ def test_a_stage_of_one_step_is_trained_whatever_its_warmup(tmp_path: Path) -> N
     loss = lambda model, batches: model(batches["translations"]["numbers"]).mean()  # noqa: E731
     train(Job("stage", stage, tmp_path / "work", seed=1, bf16=False), model, loss, TwoRows())
     assert model.bias.item() == pytest.approx(before - 0.5, abs=1e-3)
+
+
+def test_every_pair_is_read_once_in_an_order_that_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    stage = Stage(train="student", objectives={"teacher": 1}, steps=STEPS, batch_size=2)
+
+    def order(seed: int, name: str) -> list[int]:
+        read: list[int] = []
+
+        class Recorded(Rows):
+            def __call__(self, rows: Sequence[int]) -> dict[str, dict[str, torch.Tensor]]:
+                read.extend(rows)
+                return super().__call__(rows)
+
+        loss = lambda model, batches: model(batches["translations"]["numbers"]).mean()  # noqa: E731
+        train(Job("stage", stage, tmp_path / name, seed=seed, bf16=False), nn.Linear(1, 1), loss, Recorded())
+        return read
+
+    first, again, other = order(1, "first"), order(1, "again"), order(2, "other")
+    assert sorted(first) == list(range(2 * STEPS)) != first
+    assert first == again != other
 
 
 def test_a_training_that_was_interrupted_logs_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from xcompress.corpus.split import sentence_key
+from xcompress.corpus.store import write_lines
 from xcompress.errors import InputError
 from xcompress.export import text as sentences
 from xcompress.export.source import Source
@@ -42,8 +43,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def corpus(source: Source, part: str, language: str, count: int) -> None:
     folder = source.student.parent / "corpus"
     folder.mkdir(parents=True, exist_ok=True)
-    lines = "".join(f"{part} {number}\t{part} {language} {number}\n" for number in range(count))
-    (folder / f"{part}.{language}.tsv").write_text(lines, encoding="utf-8")
+    lines = (f"{part} {number}\t{part} {language} {number}\n".encode() for number in range(count))
+    write_lines(folder / f"{part}.{language}.tsv", lines)
 
 
 def keys(found: list[str]) -> set[str]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,10 +13,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from tests.helpers.files import made_once
 from xcompress.bundle.manifest import content_hash
+from xcompress.distillation.losses.multi_stage import embedding_loss
 from xcompress.export.exporter import export
 from xcompress.export.text import real_sentences
 from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, RotaryBertAttention
-from xcompress.modeling.student import Student, StudentConfig
+from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
 
 SENTENCES = [
     "the boat is late",
@@ -142,3 +144,10 @@ def change_manifest(folder: Path, **changes: object) -> None:
 
 def student_of_bundle() -> tuple[Student, Tokenizer]:
     return Student.load(bundle().with_name("small"))
+
+
+@torch.no_grad()
+def embedding_error(assistant: Student, student: Student, tokenizer: Tokenizer, texts: Sequence[str]) -> float:
+    """Return eq. 3 of multi-stage distillation on texts."""
+    input_ids, mask = pad(token_ids(tokenizer, texts, student.config), student.config.pad_token_id)
+    return float(embedding_loss(assistant.embeddings(input_ids), student.embeddings(input_ids), mask))

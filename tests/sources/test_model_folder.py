@@ -94,6 +94,9 @@ def test_an_adapter_names_another_model(tmp_path: Path) -> None:
     "files",
     [
         {"modules": [{"type": POOLING, "path": "../victim"}]},
+        {"modules": [{"type": POOLING, "path": "1_Pooling/../../victim"}]},
+        {"modules": [{"type": POOLING, "path": "/etc"}]},
+        {"modules": [{"type": POOLING, "path": "a\0b"}]},
         {"modules": [{"type": POOLING, "path": ".hidden"}]},
         {"model.safetensors.index": {"weight_map": {"a": "../../x.safetensors"}}},
         {"onnx__model.safetensors.index": {"weight_map": {"a": "/etc/passwd"}}},
@@ -143,11 +146,18 @@ def test_folders_in_folders_end_somewhere(tmp_path: Path) -> None:
         check_paths(tmp_path / "deep")
 
 
-def test_no_link_leads_to_a_folder_that_is_not_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "what"),
+    [
+        (".hidden", "linked: a link to a folder; copy the folder itself here"),
+        ("..", "linked: a link that leads out of the folder"),
+    ],
+)
+def test_no_link_leads_to_a_folder_that_is_not_checked(target: str, what: str, tmp_path: Path) -> None:
     write(tmp_path / ".hidden", config={"auto_map": {"AutoModel": "evil.Evil"}})
-    (tmp_path / "linked").symlink_to(".hidden")
+    (tmp_path / "linked").symlink_to(target)
     write(tmp_path, modules=[{"type": POOLING, "path": "linked"}])
-    with pytest.raises(InputError, match="linked: a link to a folder; copy the folder itself here"):
+    with pytest.raises(InputError, match=what):
         check_model_folder(tmp_path)
 
 

@@ -18,7 +18,7 @@ from xcompress.corpus.columns import ColumnFile, Rows, Threshold, in_row_order, 
 from xcompress.corpus.filters import Limits
 from xcompress.corpus.lines import Tally
 from xcompress.corpus.pairs import LINES, check_read, chunks_of_lines, warn_of_swapped_columns
-from xcompress.corpus.split import HoldOut, Parts, Ranks, split
+from xcompress.corpus.split import IN_HOLDOUT, IN_TRAIN, HoldOut, Ranks, split
 from xcompress.corpus.store import write_lines
 from xcompress.errors import InputError
 from xcompress.processes import map_in_order
@@ -29,8 +29,6 @@ HELD_OUT = "shares a sentence with the hold-out"
 SAMPLED = "over max_pairs"
 PAIRS_ALONE = 20_000
 """Up to this many pairs are filtered in one process: starting others takes as long, see benchmarks/scale.md."""
-_TRAIN, _HOLDOUT = 1, 2
-"""Parts of pairs; 0 for those that are left out."""
 Mask = NDArray[np.bool_]
 
 
@@ -127,11 +125,11 @@ def build(
         # Write them.
         for language in tracked(sorted(kept), "corpus: languages written"):
             lines = gathered.languages[language]
-            for number, part in ((_TRAIN, TRAIN), (_HOLDOUT, HOLDOUT)):
+            for number, part in ((IN_TRAIN, TRAIN), (IN_HOLDOUT, HOLDOUT)):
                 write_lines(corpus_file(folder, part, language), lines.of_part(number))
             origins = zip(lines.kept.column("origin"), lines.parts.blocks(), strict=True)
-            in_train = (gathered.numbers[origin[parts == _TRAIN]] for origin, parts in origins)
-            write_npy(origins_file(folder, language), np.dtype(np.uint32), (int(lines.counts[_TRAIN]),), in_train)
+            in_train = (gathered.numbers[origin[parts == IN_TRAIN]] for origin, parts in origins)
+            write_npy(origins_file(folder, language), np.dtype(np.uint32), (int(lines.counts[IN_TRAIN]),), in_train)
     return _report(folder, gathered, tallies)
 
 
@@ -296,13 +294,13 @@ def _choose_parts(
     """
     lines, limits = gathered.languages[language], dict[int, Threshold]()
 
-    def split_blocks() -> Iterator[tuple[NDArray[np.void], Rows, Parts, Mask]]:
+    def split_blocks() -> Iterator[tuple[NDArray[np.void], Rows, NDArray[np.uint8], Mask]]:
         """Yield the numbers of pairs, their rows, their part before sampling, and the training pairs after it."""
         row = 0
         for numbers in lines.kept.blocks():
             rows, row = np.arange(row, row + len(numbers)), row + len(numbers)
             parts = hold_out.parts(numbers["source"], numbers["target"])
-            sampled = parts.train.copy()
+            sampled = parts == IN_TRAIN
             for number, limit in limits.items():
                 sampled &= (numbers["origin"] != number) | limit.mask(numbers["source"], rows)
             yield numbers, rows, parts, sampled
@@ -326,18 +324,19 @@ def _choose_parts(
     lines.by_origin = np.zeros(len(gathered.origins), np.int64)
     for numbers, rows, parts, sampled in split_blocks():
         train = sampled & of_all.mask(ranks_of_all(numbers), rows) if of_all else sampled
-        part_of_pair = _TRAIN * train + _HOLDOUT * parts.holdout
-        lines.parts.append(part_of_pair)
-        lines.counts += np.bincount(part_of_pair, minlength=len(lines.counts))
+        over = (parts == IN_TRAIN) & ~train
+        gathered.drop(language, HELD_OUT, int(np.count_nonzero(parts == 0)))
+        gathered.drop(language, SAMPLED, int(np.count_nonzero(over)))
+        parts[over] = 0
+        lines.parts.append(parts)
+        lines.counts += np.bincount(parts, minlength=len(lines.counts))
         lines.by_origin += np.bincount(gathered.numbers[numbers["origin"][train]], minlength=len(lines.by_origin))
-        gathered.drop(language, HELD_OUT, int(np.count_nonzero(~(parts.train | parts.holdout))))
-        gathered.drop(language, SAMPLED, int(np.count_nonzero(parts.train & ~train)))
 
 
 def _check_languages(languages: Sequence[str], gathered: Gathered) -> None:
     """Raise an error for a language without training pairs, with the reasons why pairs were dropped."""
     for language in languages:
-        if language not in gathered.languages or not gathered.languages[language].counts[_TRAIN]:
+        if language not in gathered.languages or not gathered.languages[language].counts[IN_TRAIN]:
             reasons = gathered.dropped.get(language, Counter()).most_common()
             why = ", ".join(f"{count} {reason}" for reason, count in reasons) or "none dropped"
             raise InputError(
@@ -354,7 +353,7 @@ def _report(folder: Path, gathered: Gathered, tallies: Sequence[Tally]) -> Corpu
     written = [corpus_file(folder, part, language) for language in train for part in (TRAIN, HOLDOUT)]
     return CorpusReport(
         train=train,
-        holdout={language: int(gathered.languages[language].counts[_HOLDOUT]) for language in train},
+        holdout={language: int(gathered.languages[language].counts[IN_HOLDOUT]) for language in train},
         dropped={language: dict(sorted(gathered.dropped[language].items())) for language in sorted(gathered.dropped)},
         bad_lines={str(tally.path): dict(sorted(tally.bad.items())) for tally in tallies if tally.bad},
         broken_off={str(tally.path): tally.broken_off for tally in tallies if tally.broken_off},

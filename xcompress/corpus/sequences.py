@@ -2,10 +2,10 @@
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +109,34 @@ def as_lazy(items: Sequence[Item]) -> LazySequence[Item]:
     return items if isinstance(items, LazySequence) else _InMemory(items)
 
 
-class DistinctTexts(LazySequence[str]):
+class Selection(LazySequence[Item]):
+    """Some items of another sequence, by row, each as a function maps it."""
+
+    def __init__(self, items: Sequence[Any], rows: Rows, convert: Callable[[Any], Item]) -> None:
+        self.items, self.rows, self.convert = as_lazy(items), rows, convert
+
+    def __len__(self) -> int:
+        """Return the number of selected items."""
+        return len(self.rows)
+
+    def item(self, number: int) -> Item:
+        """Return one selected item."""
+        return self.convert(self.items[int(self.rows[number])])
+
+    def places(self, rows: Rows) -> Rows:
+        """Return the places in the other sequence."""
+        return self.items.places(np.asarray(self.rows[rows]))
+
+    def extent(self) -> int:
+        """Return a number above all places."""
+        return self.items.extent()
+
+    def at(self, place: int) -> Item:
+        """Return the item that lies at a place."""
+        return self.convert(self.items.at(place))
+
+
+class DistinctTexts(Selection[str]):
     """Selected texts, with a hash of all of them: whoever needs it need not read them."""
 
     def __init__(self, texts: Sequence[str], rows: Rows, digest: str) -> None:
@@ -117,29 +144,8 @@ class DistinctTexts(LazySequence[str]):
 
         :param digest: a hash of the selected texts in their order.
         """
-        self.texts = as_lazy(texts)
-        self.rows = rows
+        super().__init__(texts, rows, str)
         self.digest = digest
-
-    def __len__(self) -> int:
-        """Return the number of selected texts."""
-        return len(self.rows)
-
-    def item(self, number: int) -> str:
-        """Return one selected text."""
-        return self.texts[int(self.rows[number])]
-
-    def places(self, rows: Rows) -> Rows:
-        """Return the places of the texts in the sequence from which they are selected."""
-        return self.texts.places(np.asarray(self.rows[rows]))
-
-    def extent(self) -> int:
-        """Return a number above all places."""
-        return self.texts.extent()
-
-    def at(self, place: int) -> str:
-        """Return the text that lies at a place."""
-        return self.texts.at(place)
 
     def blocks(self, blocks: Sequence[range], scratch: Path) -> Generator[list[str]]:
         """Yield the texts of blocks of rows, a list for each block.

@@ -17,19 +17,13 @@ from xcompress.corpus.normalise import INVISIBLE
 
 Ranks = NDArray[np.uint64]
 """Pseudo-random 64-bit ranks of sentences, which also identify them."""
+IN_TRAIN, IN_HOLDOUT = 1, 2
+"""Parts of pairs; 0 for those that are left out."""
 PER_LANGUAGE = 300
 """Held-out sentences that each language gets, where the size allows."""
 _LARGEST_SHARE = 4
 """At most 1 / this of the sentences is held out."""
 _SIGN = re.compile(r"[^\w\s]|_")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Masks (N,) of the training and the held-out pairs among N pairs."""
-
-    train: NDArray[np.bool_]
-    holdout: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -41,13 +35,14 @@ class HoldOut:
     seen: Ranks
     """These and their translations, sorted."""
 
-    def parts(self, sources: Ranks, targets: Ranks) -> Parts:
-        """Tell which of N pairs are trained on and which are held out.
+    def parts(self, sources: Ranks, targets: Ranks) -> NDArray[np.uint8]:
+        """Return the part of each of N pairs, (N,): `IN_TRAIN`, `IN_HOLDOUT`, or 0 for neither.
 
         A pair is neither where it shares a sentence with the hold-out, but its own English sentence is not held out.
         """
         train = ~(is_among(sources, self.seen) | is_among(targets, self.seen))
-        return Parts(train, is_among(sources, self.chosen))
+        parts: NDArray[np.uint8] = np.select([train, is_among(sources, self.chosen)], [IN_TRAIN, IN_HOLDOUT])
+        return parts.astype(np.uint8)
 
 
 def split(languages: Mapping[str, ColumnFile], holdout_sentences: int, scratch: Path) -> HoldOut:

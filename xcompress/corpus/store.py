@@ -3,7 +3,6 @@
 import hashlib
 import mmap
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -12,16 +11,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xcompress.corpus.columns import ColumnFile, write_npy
+from xcompress.corpus.columns import ColumnFile, growing_npy, write_npy
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.sequences import LazySequence
-from xcompress.errors import InputError
-from xcompress.files import drop_pages, scratch_folder, whole_file
+from xcompress.errors import InputError, first_line
+from xcompress.files import drop_pages, whole_file
 
 _ROWS_PER_RELEASE = 2000
 _LINES = 1024
-_PATIENCE = 3600.0
-"""Seconds that a worker waits for another one that indexes the same file of an earlier version."""
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
@@ -30,16 +27,26 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
     `<name>.offsets.npy`: int64 (N + 1), the start of each line and the size of the file. `<name>.hashes.npy`: uint64
     (2, N), see `text_hash`, of the sources and the targets.
 
-    :param lines: results of `as_line`, with line breaks.
+    :param lines: results of `as_line`, with line breaks; they are not in memory together.
     """
-    with whole_file(path) as temporary, temporary.open("wb") as stream:
-
-        def written() -> Iterator[bytes]:
-            for line in lines:
-                stream.write(line)
-                yield line
-
-        _index(path, written())
+    with (
+        whole_file(path) as temporary,
+        whole_file(offsets_path(path)) as temporary_offsets,
+        whole_file(hashes_path(path)) as temporary_hashes,
+    ):
+        hashes = [ColumnFile(temporary_hashes.with_name(side), np.dtype("<u8")) for side in ("source", "target")]
+        with temporary.open("wb") as stream, growing_npy(temporary_offsets, np.dtype(np.int64)) as append_offsets:
+            ends, remaining = np.zeros(1, np.int64), iter(lines)
+            append_offsets(ends)
+            while block := list(islice(remaining, _LINES)):
+                stream.writelines(block)
+                ends = ends[-1] + np.cumsum([len(line) for line in block])
+                append_offsets(ends)
+                sides = zip(*(line.rstrip(b"\n").split(b"\t") for line in block), strict=True)
+                for column, texts in zip(hashes, sides, strict=True):
+                    column.append(np.frombuffer(b"".join(map(text_hash, texts)), "<u8"))
+        blocks = chain.from_iterable(column.blocks() for column in hashes)
+        write_npy(temporary_hashes, np.dtype(np.uint64), (2, len(hashes[0])), blocks)
 
 
 def offsets_path(path: Path) -> Path:
@@ -113,42 +120,18 @@ class PairFile(LazySequence[Pair]):
         def is_ours(array: NDArray[Any]) -> bool:
             return array.dtype == np.int64 and array.ndim == 1 and array[-1:].tolist() == [self.path.stat().st_size]
 
-        try:
-            return self._indexed(offsets_path(self.path), is_ours).view(np.ndarray)
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot be read ({error.strerror}); run again without it") from error
+        return self._indexed(offsets_path(self.path), is_ours).view(np.ndarray)
 
     def _indexed(self, path: Path, is_ours: Callable[[NDArray[Any]], bool]) -> NDArray[Any]:
-        """Map an array of the index; make the index again where the array is missing, damaged, or of another file."""
-        array: NDArray[Any]
-        with suppress(OSError, ValueError, EOFError):
-            array = np.load(path, mmap_mode="r")
+        """Map an array of the index.
+
+        :raises InputError: when it is missing, damaged, or of another file.
+        """
+        try:
+            array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
             if is_ours(array):
                 return array
-        with self.path.open("rb") as stream:
-            _index(self.path, stream)
-        array = np.load(path, mmap_mode="r")
-        return array
-
-
-def _index(path: Path, lines: Iterable[bytes]) -> None:
-    """Write the offsets and the hashes of the lines of a file, which are not in memory together."""
-    with scratch_folder(path.with_name(f"{path.name}.index"), _PATIENCE) as scratch:
-        offsets = ColumnFile(scratch / "offsets", np.dtype("<i8"))
-        hashes = [ColumnFile(scratch / side, np.dtype("<u8")) for side in ("source", "target")]
-        ends = np.zeros(1, np.int64)
-        offsets.append(ends)
-        remaining = iter(lines)
-        while block := list(islice(remaining, _LINES)):
-            ends = ends[-1] + np.cumsum([len(line) for line in block])
-            offsets.append(ends)
-            pairs = [line.rstrip(b"\n").split(b"\t") for line in block]
-            for side, column in enumerate(hashes):
-                # a damaged line may have one side only
-                texts = (pair[side % len(pair)] for pair in pairs)
-                column.append(np.frombuffer(b"".join(map(text_hash, texts)), "<u8"))
-        with whole_file(offsets_path(path)) as temporary:
-            write_npy(temporary, np.dtype(np.int64), (len(offsets),), offsets.blocks())
-        with whole_file(hashes_path(path)) as temporary:
-            blocks = chain.from_iterable(column.blocks() for column in hashes)
-            write_npy(temporary, np.dtype(np.uint64), (2, len(hashes[0])), blocks)
+            why = f"{path.name} is of another file"
+        except (OSError, ValueError, EOFError) as error:
+            why = f"{path.name}: {getattr(error, 'strerror', None) or first_line(error)}"
+        raise InputError(f"{self.path}: cannot be read ({why}); delete {self.path.parent} and run again")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import gather_object
 from torch import Tensor
 
 from xcompress.errors import InputError, XCompressError
@@ -73,11 +74,7 @@ def barrier() -> None:
 
 def all_gather_object(value: Item) -> list[Item]:
     """Return the values of all processes, that of the main one first. All must call it."""
-    if world_size() == 1:
-        return [value]
-    values = [value] * world_size()
-    torch.distributed.all_gather_object(values, value)
-    return values
+    return list(gather_object([value])) if world_size() > 1 else [value]
 
 
 @contextmanager
@@ -131,12 +128,3 @@ def all_gather(rows: Tensor) -> Tensor:
     torch.distributed.all_gather(gathered, values.contiguous())
     gathered[rank()] = values + world_size() * (rows - values)
     return torch.cat(gathered)
-
-
-def all_reduce_sum(value: Tensor) -> Tensor:
-    """Sum a value over all processes, without gradient."""
-    if world_size() == 1:
-        return value
-    summed = value.detach().clone()
-    torch.distributed.all_reduce(summed)
-    return summed

@@ -1,18 +1,20 @@
 """Records of the files of finished work, and the check that they are still what was written."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypedDict
 
-from xcompress.files import sha256_of
+from xcompress.errors import InputError
+from xcompress.files import read_mapping, sha256_of, write_json
 
+DAMAGED = (InputError, AttributeError, KeyError, TypeError, ValueError)
+"""What reading records raises where they are missing or damaged."""
 _SHOWN = 3
 """Damaged files that a message names."""
 
 
-@dataclass(frozen=True)
-class FileRecord:
-    """What a file was when it was written or last checked."""
+class FileRecord(TypedDict):
+    """What a file was when it was written or last checked, as JSON holds it."""
 
     bytes: int
     mtime_ns: int
@@ -30,12 +32,28 @@ def record_files(folder: Path, files: Iterable[Path], *, hashed: bool = True) ->
     return {path.relative_to(folder).as_posix(): _record(path, hashed) for path in sorted(files)}
 
 
-def check_files(folder: Path, records: Mapping[str, FileRecord]) -> tuple[dict[str, str], FileRecords]:
+def check_recorded(index: Path) -> dict[str, str]:
+    """Compare files with the entry `files` of a JSON file beside them, and note there the times that they have now.
+
+    :returns: what is wrong, by file, the JSON file included.
+    """
+    try:
+        content = read_mapping(index)
+        damage, current = check_files(index.parent, content["files"])
+    except DAMAGED:
+        return {index.name: "is missing or damaged"}
+    if not damage and current != content["files"]:
+        write_json(index, content | {"files": current})
+    return damage
+
+
+def check_files(folder: Path, records: FileRecords) -> tuple[dict[str, str], FileRecords]:
     """Compare files with their records.
 
     A file of the recorded size and time is taken for the recorded one. One of another time, as after a copy, is hashed.
 
     :returns: what is wrong, by file; and the records of the other files, with the times that these have now.
+    :raises KeyError, TypeError, AttributeError: when the records are not such.
     """
     damage, current = {}, {}
     for name, record in records.items():
@@ -54,23 +72,9 @@ def describe(damage: Mapping[str, str]) -> str:
     return ", ".join(named[:_SHOWN] + more)
 
 
-def to_json(records: Mapping[str, FileRecord]) -> dict[str, object]:
-    """Return records as JSON values."""
-    return {name: asdict(record) for name, record in records.items()}
-
-
-def from_json(value: Mapping[str, Mapping[str, object]]) -> FileRecords:
-    """Read records from JSON values.
-
-    :raises TypeError: when they are not records.
-    :raises AttributeError: when they are not mappings.
-    """
-    return {name: FileRecord(**entry) for name, entry in value.items()}  # type: ignore[arg-type]
-
-
 def _record(path: Path, hashed: bool) -> FileRecord:
     status = path.stat()
-    return FileRecord(status.st_size, status.st_mtime_ns, sha256_of(path) if hashed else None)
+    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256_of(path) if hashed else None}
 
 
 def _check(path: Path, record: FileRecord) -> FileRecord | str:
@@ -78,10 +82,11 @@ def _check(path: Path, record: FileRecord) -> FileRecord | str:
     if not path.is_file():
         return "is missing"
     try:
-        size, time = path.stat().st_size, path.stat().st_mtime_ns
-        if size != record.bytes:
-            return f"is {'shorter' if size < record.bytes else 'longer'} than written ({size} bytes of {record.bytes})"
-        now = record if time == record.mtime_ns else _record(path, hashed=record.sha256 is not None)
+        size, written = path.stat().st_size, record["bytes"]
+        if size != written:
+            return f"is {'shorter' if size < written else 'longer'} than written ({size} bytes of {written})"
+        is_old = path.stat().st_mtime_ns == record["mtime_ns"]
+        now = record if is_old else _record(path, hashed=record["sha256"] is not None)
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    return now if now.sha256 == record.sha256 else "has other content than written"
+    return now if now["sha256"] == record["sha256"] else "has other content than written"

@@ -7,20 +7,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from xcompress.distillation.data.batches import word_labels
-from xcompress.distillation.losses.multi_stage import embedding_loss
 from xcompress.distillation.shape import student_config
-from xcompress.modeling.student import Student, pad, token_ids
+from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe, StudentSection
 from xcompress.tokenizer_file import read_tokenizer
 from xcompress.vocab.tokenizer_json import check_trimmable, tokenizer_to_json
 from xcompress.vocab.train import check_trainable
-
-TEXTS_AT_ONCE = 256
-"""Texts whose token embeddings are compared at a time."""
 
 RCOND = 1e-4
 """Directions with less than this share of the largest singular value are left out of the least-squares fit.
@@ -119,26 +114,3 @@ def truncated_svd(embeddings: Tensor, rank: int, counts: NDArray[np.int64]) -> t
     _, directions = torch.linalg.eigh(rows.T @ (weights * rows))
     basis = directions[:, -rank:].flip(1)
     return (rows @ basis).float(), basis.float()
-
-
-@torch.no_grad()
-def embedding_errors(
-    assistant: Student, student: Student, tokenizer: Tokenizer, texts: Sequence[str]
-) -> dict[str, float]:
-    """Return eq. 3's error on texts: `start` of the student, `random` with random embeddings and projection."""
-    random = Student(student.config).embeddings
-    kept = {
-        name: weight
-        for name, weight in student.embeddings.state_dict().items()
-        if not name.startswith(("word", "projection"))
-    }
-    random.load_state_dict(kept, strict=False)
-    sums, tokens = {"start": 0.0, "random": 0.0}, 0
-    ids = token_ids(tokenizer, texts, student.config)
-    for start in range(0, len(ids), TEXTS_AT_ONCE):
-        input_ids, mask = pad(ids[start : start + TEXTS_AT_ONCE], student.config.pad_token_id)
-        of_assistant = assistant.embeddings(input_ids)
-        for name, embeddings in (("start", student.embeddings), ("random", random)):
-            sums[name] += float(embedding_loss(of_assistant, embeddings(input_ids), mask)) * int(mask.sum())
-        tokens += int(mask.sum())
-    return {name: of_tokens / tokens for name, of_tokens in sums.items()}

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from xcompress.bundle.manifest import MANIFEST
 from xcompress.console import say
 from xcompress.distillation import distributed
-from xcompress.distillation.file_records import FileRecords, check_files, describe, from_json, record_files, to_json
+from xcompress.distillation.file_records import DAMAGED, FileRecords, check_recorded, describe, record_files
 from xcompress.errors import InputError
 from xcompress.files import check_encoding, check_target, hash_of, read_json, remove_leftovers, whole_folder, write_json
 
@@ -93,8 +93,7 @@ class Run:
                     build(Path(temporary))
             distributed.barrier()
         saved = read_json(folder / STEP)
-        files = from_json(saved["files"])
-        self.steps.append(Step(name, folder, hash_of(key), saved["seconds"], saved["facts"], files, reused))
+        self.steps.append(Step(name, folder, hash_of(key), saved["seconds"], saved["facts"], saved["files"], reused))
         return self.steps[-1]
 
     def _can_reuse(self, name: str, key: Key) -> bool:
@@ -105,22 +104,16 @@ class Run:
         try:
             earlier = read_json(folder / STEP)
             changes = ", ".join(_changes(earlier["key"], flatten(key)))
-            records = from_json(earlier["files"]) if "files" in earlier else None
             if not {"seconds", "facts"} <= earlier.keys():
                 raise KeyError
-        except (InputError, AttributeError, KeyError, TypeError):
+        except DAMAGED:
             say(f"{name}: {STEP} is missing or damaged; the step is done again")
             return False
         if changes:
             say(f"{name}: runs again, because of a change in {changes}")
             return False
-
-        # Steps of earlier versions have no records; their files get them now.
-        damage, current = check_files(folder, records) if records is not None else ({}, _record_step(folder))
-        if damage:
+        if damage := check_recorded(folder / STEP):
             say(f"{name}: {describe(damage)}; the step is done again")
-        elif current != records:
-            write_json(folder / STEP, earlier | {"files": to_json(current)})
         return not damage
 
     def _build(self, name: str, key: Key, build: Build) -> None:
@@ -133,7 +126,7 @@ class Run:
             facts: dict[str, Any] = dict(build(temporary))
             inside = sum(step.seconds for step in self.steps[steps_before:] if not step.reused)
             seconds = round(max(time.monotonic() - started - inside, 0) + facts.get("seconds_before", 0), 1)
-            files = to_json(_record_step(temporary))
+            files = record_files(temporary, (path for path in temporary.rglob("*") if path.is_file()))
             write_json(temporary / STEP, {"key": flatten(key), "seconds": seconds, "facts": facts, "files": files})
         self._remove_checkpoints(name)
         say(f"{name}: done in {seconds:.0f} s")
@@ -144,10 +137,6 @@ class Run:
         for work in others:
             shutil.rmtree(work, ignore_errors=True)
         return bool(others)
-
-
-def _record_step(folder: Path) -> FileRecords:
-    return record_files(folder, (path for path in folder.rglob("*") if path.is_file() and path.name != STEP))
 
 
 def flatten(value: object, name: str = "") -> dict[str, Any]:

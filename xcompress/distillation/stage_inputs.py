@@ -13,7 +13,7 @@ from xcompress.distillation.data.batches import PairBatches, draw, word_labels
 from xcompress.distillation.data.corpus import Corpus
 from xcompress.distillation.data.groups import Groups
 from xcompress.distillation.data.labelled import Labelled
-from xcompress.distillation.data.labels import Labels, LiveLabels, StageSide, VectorTable
+from xcompress.distillation.data.labels import Labels, LiveLabels, VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.data.tokens import tokens_step
@@ -143,12 +143,12 @@ def _translation_labels(
                 of_side: Labels = LiveLabels(data.sentences(name, side), teacher, data.teacher.sources.transform)
             else:
                 table = data.teacher.sources if side == "source" else data.teacher.targets()
-                of_side = table.labels(StageSide(name, side))
+                of_side = table.labels((name, side))
             labels[f"teacher_{side}s"] = of_side
     if "assistant" in stage.objectives:
         # the first is an assistant that gives only vectors
         table = data.assistant() if data.assistant else _trained_assistant_vectors(name, models, data)
-        labels |= {f"assistant_{side}s": table.labels(StageSide(name, side)) for side in SIDES}
+        labels |= {f"assistant_{side}s": table.labels((name, side)) for side in SIDES}
     return labels
 
 
@@ -160,9 +160,7 @@ def _trained_assistant_vectors(name: str, models: StageModels, data: TrainingDat
     def encode(texts: DistinctTexts, store: VectorStore) -> StoredVectors:
         return store.vectors("assistant", key, texts, lambda: student_encoder("assistant", *models.load_assistant()))
 
-    return VectorTable.compute(
-        {StageSide(name, side): data.sentences(name, side) for side in SIDES}, encode, data.store
-    )
+    return VectorTable.compute({(name, side): data.sentences(name, side) for side in SIDES}, encode, data.store)
 
 
 def _monolingual_labels(
@@ -174,4 +172,4 @@ def _monolingual_labels(
         rows, transform = data.monolingual_rows[name], data.teacher.sources.transform
         return {f"teacher_{side}s": LiveLabels(Sentences(pairs, side, rows), teacher, transform) for side in SIDES}
     table = data.teacher.monolingual()
-    return {f"teacher_{side}s": table.labels(StageSide(name, side)) for side in SIDES}
+    return {f"teacher_{side}s": table.labels((name, side)) for side in SIDES}

@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from math import gcd
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,6 @@ from xcompress.distillation.data.sentences import SIDES
 from xcompress.distillation.dev import dev_scores
 from xcompress.distillation.hardware import fast_inference, trains_in_bf16
 from xcompress.distillation.initialization import (
-    embedding_errors,
     initial_student,
     least_squares_head,
     mean_of_weights,
@@ -50,9 +48,6 @@ from xcompress.errors import InputError
 from xcompress.modeling.four_bits import keep_rounded, round_weights
 from xcompress.modeling.student import Student, StudentConfig, encode, set_dropout, shallower
 from xcompress.recipe import GROUP, ON_LABELS, Recipe, Stage
-
-if TYPE_CHECKING:
-    from xcompress.distillation.trainer import Scoring
 
 
 def plan_text_stages(recipe: Recipe, corpus: Corpus, monolingual: Monolingual) -> dict[str, Stage]:
@@ -196,8 +191,6 @@ def _build_training(
         set_seed(settings.seed)
     if stage.train != "assistant" and models.student is None and settings.seed == seed:
         facts["untrained"] = asdict(dev_scores(student_encoder("untrained student", model, tokenizer), data.dev))
-    if assistant:
-        facts["embedding_error_before"] = _embedding_errors(assistant, model, tokenizer, data)
 
     # Open the pairs with their labels, and tokenise them.
     live = models.encoders.teacher if settings.has_live_teacher else None
@@ -222,7 +215,11 @@ def _build_training(
         loss = parametrize.cached()(loss)  # round once a step, not for each recurrence and kind of pairs
     set_dropout(model, stage.dropout)
 
-    # Train.
+    # Train, and score the model meanwhile where the recipe asks for that.
+    def score() -> Mapping[str, float]:
+        with fast_inference():
+            return dev_scores(partial(encode, model, tokenizer), data.dev).means()
+
     label = name if stage.soup == 1 else f"{name}-of-seed-{settings.seed}"
     job = Job(
         name=label,
@@ -232,7 +229,8 @@ def _build_training(
         bf16=trains_in_bf16(settings.recipe.precision),
         compile=settings.recipe.compile,
         collates_itself=settings.has_live_teacher,
-        scoring=_scoring(settings, model, tokenizer, data),
+        score=score,
+        score_steps=None if assistant else settings.recipe.dev.steps,
         board=settings.tensorboard / label if settings.tensorboard else None,
     )
     history = train(job, module, loss, batches, after_step(stage, module))
@@ -241,10 +239,7 @@ def _build_training(
     model.eval().save(folder, tokenizer)
 
     # Score the result.
-    if assistant:
-        facts["embedding_error_after"] = _embedding_errors(assistant, model, tokenizer, data)["start"]
-    facts |= _scores(settings, model, tokenizer, data)
-    return facts | asdict(history) | {"sizes": model.sizes()}
+    return facts | _scores(settings, model, tokenizer, data) | asdict(history) | {"sizes": model.sizes()}
 
 
 def _build_soup(
@@ -309,22 +304,3 @@ def _make_student(
         fitted = with_head(without_head(student), least_squares_head(vectors, labels))
         student.load_state_dict(fitted.state_dict())
     return student
-
-
-def _scoring(settings: StageSettings, model: Student, tokenizer: Tokenizer, data: TrainingData) -> "Scoring | None":
-    """Return how the model is scored while it trains, where the recipe asks for that."""
-    steps = settings.recipe.dev.steps
-    if steps is None or settings.stage.train == "embeddings":
-        return None
-    from xcompress.distillation.trainer import Scoring
-
-    def vectors(texts: Sequence[str]) -> NDArray[np.float32]:
-        with fast_inference():
-            return encode(model, tokenizer, texts)
-
-    return Scoring(steps, lambda: dev_scores(vectors, data.dev).means())
-
-
-def _embedding_errors(assistant: Student, model: Student, tokenizer: Tokenizer, data: TrainingData) -> dict[str, float]:
-    pairs = data.held_out or data.fit_pairs  # of fewer than four English sentences, none is held out
-    return embedding_errors(assistant.cpu(), model.cpu(), tokenizer, [pair.target for pair in pairs])

@@ -1,31 +1,32 @@
 """Train a model on batches of pairs with transformers' Trainer: loss, optimizer, checkpoints, progress, dev scores."""
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
-from torch.utils.data import Sampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_utils import get_last_checkpoint
 
 from xcompress.console import bar, say
 from xcompress.distillation import distributed
-from xcompress.distillation.data.batches import BatchesByKind, SeededRandomSampler
-from xcompress.distillation.file_records import FileRecords, check_files, describe, from_json, record_files, to_json
+from xcompress.distillation.data.batches import BatchesByKind
+from xcompress.distillation.file_records import DAMAGED, FileRecords, check_files, describe, record_files
 from xcompress.distillation.hardware import COMPILER, loader_processes
 from xcompress.distillation.losses.stage import AfterStep, Loss
 from xcompress.distillation.optim.lars import Lars
 from xcompress.distillation.transformers_trainer import ProgressBar, training_arguments
-from xcompress.files import sync, write_json
+from xcompress.files import read_mapping, sync, write_json
 from xcompress.recipe import Stage
 
 COMPLETE = "complete"
@@ -35,19 +36,6 @@ LOG_ENTRIES = 40
 """Entries of the loss log of a stage."""
 SCHEDULERS = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
 """The names that transformers has for the schedules of a recipe; all begin with the warm-up."""
-
-
-class Scoring(TrainerCallback):
-    """Score the model at regular steps. The scores go to the log, which checkpoints keep."""
-
-    def __init__(self, steps: int, score: Callable[[], Mapping[str, float]]) -> None:
-        """Score after every so many steps."""
-        self.steps, self.score = steps, score
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Score the model where it is time."""
-        if state.global_step % self.steps == 0:
-            state.log_history.append({"step": state.global_step, "dev": self.score()})  # type: ignore[dict-item]
 
 
 @dataclass(frozen=True)
@@ -65,7 +53,10 @@ class Job:
     """Whether the model is compiled with torch.compile."""
     collates_itself: bool = False
     """Whether batches are made in the process that trains, also on a GPU, as where a teacher encodes their text."""
-    scoring: Scoring | None = None
+    score: Callable[[], Mapping[str, float]] | None = None
+    """Returns the dev scores of the model in training."""
+    score_steps: int | None = None
+    """The model is scored after every so many steps; None: never."""
     board: Path | None = None
     """Folder of TensorBoard logs."""
 
@@ -88,8 +79,8 @@ class Marker:
 
     seconds: float
     """Of training up to it."""
-    files: FileRecords = field(default_factory=dict)
-    losses: Sequence[float] = ()
+    files: FileRecords
+    losses: Sequence[float]
     """Of the steps since the last entry of the log."""
 
 
@@ -104,15 +95,19 @@ def train(
     if distributed.is_main():
         remove_damaged_checkpoints(job.name, job.work)
     distributed.barrier()
-    checkpoint = newest_checkpoint(job.work)
-    marker = _read_marker(Path(checkpoint)) if checkpoint else Marker(0.0)
+    checkpoint: str | None = None
+    if job.work.is_dir():
+        checkpoint = get_last_checkpoint(str(job.work))  # type: ignore[no-untyped-call]
+    marker = _read_marker(Path(checkpoint)) if checkpoint else Marker(0.0, {}, ())
     if job.compile:
         model.compile(backend=COMPILER, dynamic=True)  # in place: its class stays
     with bar(job.name, steps) as ticker:
-        callbacks: list[TrainerCallback] = [_AfterStep(after_step)] if after_step else []
+        callbacks: list[TrainerCallback] = []
+        if after_step:
+            callbacks.append(_AfterStep(lambda state: after_step(state.global_step, state.max_steps)))
         callbacks.append(ProgressBar(ticker))
-        if job.scoring:
-            callbacks.append(job.scoring)
+        if job.score and job.score_steps:
+            callbacks.append(_AfterStep(partial(_log_scores, job.score, job.score_steps)))
         if job.board and distributed.is_main():
             from torch.utils.tensorboard import SummaryWriter
 
@@ -133,12 +128,6 @@ def train(
     )
 
 
-def newest_checkpoint(work: Path) -> str | None:
-    """Return the newest complete checkpoint in the folder, skipping one that was killed while it was written."""
-    complete = [marker.parent for marker in work.glob(f"checkpoint-*/{COMPLETE}")]
-    return str(max(complete, key=lambda folder: int(folder.name.split("-")[1]))) if complete else None
-
-
 def remove_damaged_checkpoints(name: str, work: Path) -> None:
     """Remove the complete checkpoints whose files are not those that were written, and say what is wrong.
 
@@ -152,7 +141,7 @@ def remove_damaged_checkpoints(name: str, work: Path) -> None:
     for marker in work.glob(f"checkpoint-*/{COMPLETE}"):
         try:
             damage, _ = check_files(marker.parent, _read_marker(marker.parent).files)
-        except (ValueError, TypeError, AttributeError, KeyError):
+        except DAMAGED:
             damage = {COMPLETE: "is damaged"}
         if damage:
             say(f"{name}: {marker.parent.name}: {describe(damage)}; training resumes before it")
@@ -160,12 +149,12 @@ def remove_damaged_checkpoints(name: str, work: Path) -> None:
 
 
 def _read_marker(checkpoint: Path) -> Marker:
-    """Read the marker of a checkpoint; that of an earlier version has no losses, or is the seconds alone."""
-    marker = json.loads((checkpoint / COMPLETE).read_text(encoding="utf-8"))
-    if isinstance(marker, float | int):
-        return Marker(float(marker))
-    losses = tuple(map(float, marker.get("losses", ())))
-    return Marker(float(marker["seconds"]), from_json(marker["files"]), losses)
+    """Read the marker of a checkpoint.
+
+    :raises DAMAGED: when it is damaged.
+    """
+    marker = read_mapping(checkpoint / COMPLETE)
+    return Marker(float(marker["seconds"]), marker["files"], [*map(float, marker["losses"])])
 
 
 class _PairTrainer(Trainer):
@@ -219,8 +208,9 @@ class _PairTrainer(Trainer):
             self.optimizer = _optimizer(self.model, self.stage)
         return self.optimizer
 
-    def _get_train_sampler(self, *_: object, **__: object) -> Sampler[int]:
-        return SeededRandomSampler(self.pairs, self.args.seed)
+    def _get_train_sampler(self, *_: object, **__: object) -> Any:  # noqa: ANN401 - a DataLoader takes any row numbers
+        # Eight bytes a pair, a fifth of what torch's RandomSampler takes: that makes a list of all numbers.
+        return np.random.default_rng(self.args.seed).permutation(self.pairs)
 
 
 def _optimizer(model: nn.Module, stage: Stage) -> Optimizer:
@@ -266,17 +256,23 @@ class _MarkComplete(TrainerCallback):
             seconds = round(time.monotonic() - self.counted_from, 1)
             # Hashes would take some percent of the training: a checkpoint is larger than the model, and saved often.
             files = record_files(folder, (path for path in folder.rglob("*") if path.is_file()), hashed=False)
-            write_json(folder / COMPLETE, {"seconds": seconds, "files": to_json(files), "losses": losses})
+            write_json(folder / COMPLETE, {"seconds": seconds, "files": files, "losses": losses})
 
 
 class _AfterStep(TrainerCallback):
-    """Call a function after each step, before a checkpoint is saved."""
+    """Call a function with the state of the training after each step, before a checkpoint is saved."""
 
-    def __init__(self, function: AfterStep) -> None:
+    def __init__(self, function: Callable[[TrainerState], None]) -> None:
         self.function = function
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        self.function(state.global_step, state.max_steps)
+        self.function(state)
+
+
+def _log_scores(score: Callable[[], Mapping[str, float]], steps: int, state: TrainerState) -> None:
+    """Score the model after every so many steps. The scores go to the log, which checkpoints keep."""
+    if state.global_step % steps == 0:
+        state.log_history.append({"step": state.global_step, "dev": score()})  # type: ignore[dict-item]
 
 
 def _arguments(job: Job, steps: int) -> TrainingArguments:

@@ -15,7 +15,7 @@ from xcompress.corpus.graded import GradedSet, read_folder
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data.batches import draw
 from xcompress.distillation.data.corpus import Corpus
-from xcompress.distillation.data.labels import StageSide, TextName, VectorTable
+from xcompress.distillation.data.labels import TextName, VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.data.sentences import SIDES, Sentences, Side
 from xcompress.distillation.dev import DevSet
@@ -41,7 +41,7 @@ FIT_PAIRS = 5000
 """Pairs whose English sentences heads and principal axes are fitted on; the same pairs whatever the stages are."""
 
 HELD_OUT, FIT, SCORED = "held-out pairs", "fit pairs", "scored text"
-"""Names of texts beside those of the stages, which are of the type `StageSide`."""
+"""Names of texts beside those of the stages."""
 Texts = Mapping[TextName, Sequence[str]]
 """Lists of texts by name."""
 Compute = Callable[[Texts], VectorTable]
@@ -129,10 +129,10 @@ def prepare_training_data(
 
         def translations(side: Side) -> Texts:
             learned = [name for name in stored if side in stages[name].teacher_sides]
-            return {StageSide(name, side): Sentences(corpus.train, side, rows[name]) for name in learned}
+            return {(name, side): Sentences(corpus.train, side, rows[name]) for name in learned}
 
         monolingual_sides: Texts = {
-            StageSide(name, side): Sentences(monolingual.pairs, side, of_stage)
+            (name, side): Sentences(monolingual.pairs, side, of_stage)
             for name, of_stage in monolingual_rows.items()
             for side in SIDES
         }
@@ -236,7 +236,7 @@ def _assistant_vectors(
         texts[SCORED] = [*held_out, *(data.dev.graded.sentences() if data.dev.graded else [])]
     for name, stage in stages.items():
         if "assistant" in stage.objectives:
-            texts |= {StageSide(name, side): data.sentences(name, side) for side in SIDES}
+            texts |= {(name, side): data.sentences(name, side) for side in SIDES}
     compute = partial(VectorTable.compute, encode=assistant.stored_vectors, store=data.store)
     with data.store.keep_model():
         table = _compute_reduced(recipe, compute, texts, width, recipe.normalizes)

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -210,19 +210,11 @@ def _read_config(encoder: EncoderSection) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-class _StudentSizes(TypedDict):
-    """Sizes of a student that an `EncoderShape` does not have, as arguments of `count_encoder`."""
+def _read_student(encoder: EncoderSection) -> dict[str, int] | None:
+    """Read the sizes of a local student that an `EncoderShape` does not have, named as in `count_encoder`; 0 for none.
 
-    layers: int
-    recurrences: int
-    around: int
-    bottleneck: int
-    """0 for none."""
-    head: int | None
-
-
-def _read_student(encoder: EncoderSection) -> _StudentSizes | None:
-    """Read the sizes of a local student; None for other encoders, and for what opening a student refuses."""
+    :returns: None for other encoders, and for what opening a student refuses.
+    """
     config = _read_config(encoder)
     names = ("unit_layers", "recurrences", "prelude_layers", "coda_layers", "bottleneck", "head_size")
     sizes = {name: config.get(name) or 0 for name in names}
@@ -245,8 +237,14 @@ def _count_unmodified(assistant: EncoderSection, head: int | None) -> Counts | N
         return None
     if student is None:
         return count_encoder(shape, head=head)
-    student["head"] = head
-    return count_encoder(shape, **student)
+    return count_encoder(
+        shape,
+        layers=student["layers"],
+        recurrences=student["recurrences"],
+        around=student["around"],
+        bottleneck=student["bottleneck"],
+        head=head,
+    )
 
 
 def _head_or_own(encoder: EncoderSection, head: int | None) -> int | None:

@@ -89,12 +89,12 @@ def count_words(tokenizer: Tokenizer, language: str) -> TokenCounts:
     ]
     texts = [f"{word} {word} ({word}" for word, _ in ranked]
     weights = np.array([weight for _, weight in ranked])
-    counter = _Counter(tokenizer)
-    for start in tracked(range(0, len(texts), CHUNK), f"{language}: tokens of frequent words"):
-        counter.add(texts[start : start + CHUNK], weights[start : start + CHUNK])
+    starts = tracked(range(0, len(texts), CHUNK), f"{language}: tokens of frequent words")
+    chunks = ((texts[start : start + CHUNK], weights[start : start + CHUNK]) for start in starts)
+    seen, shares = _sum_up(tokenizer, chunks)
     characters = frozenset(character for word, _ in ranked for character in word)
-    occurrences = -(-counter.seen // 3)  # each word stands three times in its text
-    return TokenCounts(language, occurrences, counter.shares(), tuple(held_out), characters, words_only=True)
+    occurrences = -(-seen // 3)  # each word stands three times in its text
+    return TokenCounts(language, occurrences, shares, tuple(held_out), characters, words_only=True)
 
 
 def count_file(tokenizer: Tokenizer, path: Path) -> TokenCounts:
@@ -107,14 +107,14 @@ def count_file(tokenizer: Tokenizer, path: Path) -> TokenCounts:
         size = path.stat().st_size
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
-    counter, held_out = _Counter(tokenizer), list[str]()
+    held_out = list[str]()
     with bar(f"{path.name}: bytes read", size) as ticker:
         lines = (line.rstrip("\r\n") for line in text_lines(path, ticker.advance, cut=True) if line.strip())
-        for texts in split_chunks(_counted_columns(lines, held_out)):
-            counter.add(texts, np.ones(len(texts)))
-    if not counter.seen.any():
+        chunks = split_chunks(_counted_columns(lines, held_out))
+        seen, shares = _sum_up(tokenizer, ((texts, np.ones(len(texts))) for texts in chunks))
+    if not seen.any():
         raise InputError(f"{path}: contains no text; give a file with one sentence per line")
-    return TokenCounts(path.name, counter.seen, counter.shares(), tuple(held_out))
+    return TokenCounts(path.name, seen, shares, tuple(held_out))
 
 
 def _counted_columns(lines: Iterable[str], held_out: list[str]) -> Iterator[str]:
@@ -127,22 +127,18 @@ def _counted_columns(lines: Iterable[str], held_out: list[str]) -> Iterator[str]
             held_out += columns
 
 
-class _Counter:
-    """Sum up the tokens of texts."""
+def _sum_up(
+    tokenizer: Tokenizer, chunks: Iterable[tuple[Sequence[str], NDArray[np.float64]]]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Count the tokens of texts.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._rows = id_range(tokenizer)
-        self.seen = np.zeros(self._rows, dtype=np.int64)
-        self._weighted = np.zeros(self._rows)
-
-    def add(self, texts: Sequence[str], weights: NDArray[np.float64]) -> None:
-        """Count the tokens of texts; each token has the weight of its text."""
-        ids, lengths = encode_ids(self._tokenizer, texts)
-        self.seen += np.bincount(ids, minlength=self._rows)
-        self._weighted += np.bincount(ids, weights=np.repeat(weights, lengths), minlength=self._rows)
-
-    def shares(self) -> NDArray[np.float64]:
-        """Return the weighted counts, scaled to a sum of 1."""
-        shares: NDArray[np.float64] = self._weighted / max(float(self._weighted.sum()), np.finfo(float).tiny)
-        return shares
+    :param chunks: texts with a weight for each.
+    :returns: occurrences of each token, (V,); and its share where each has the weight of its text, (V,).
+    """
+    rows = id_range(tokenizer)
+    seen, weighted = np.zeros(rows, np.int64), np.zeros(rows)
+    for texts, weights in chunks:
+        ids, lengths = encode_ids(tokenizer, texts)
+        seen += np.bincount(ids, minlength=rows)
+        weighted += np.bincount(ids, weights=np.repeat(weights, lengths), minlength=rows)
+    return seen, weighted / max(float(weighted.sum()), np.finfo(float).tiny)

@@ -162,7 +162,6 @@ def _referenced_ids(tokenizer_json: TokenizerJson) -> set[int]:
 class Merges:
     """The merges of a BPE model in the order of their ranks, and the markers that its tokens have."""
 
-    pairs: tuple[Pair, ...]
     ranks: Mapping[Pair, int]
     prefix: str
     """Marks tokens inside of a word."""
@@ -173,15 +172,14 @@ class Merges:
     def from_model(cls, model: TokenizerJson) -> "Merges":
         """Read the merges of a model; older files write a merge as one string with a space."""
         merges = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"]]
-        pairs = tuple((left, right) for left, right in merges)
-        ranks = {pair: rank for rank, pair in enumerate(pairs)}
-        return cls(pairs, ranks, model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or "")
+        ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
+        return cls(ranks, model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or "")
 
     def among(self, tokens: Container[str]) -> list[list[str]]:
         """List, in order, the merges whose parts and result are among the tokens."""
         return [
             [left, right]
-            for left, right in self.pairs
+            for left, right in self.ranks
             if left in tokens and right in tokens and self._merge(left, right) in tokens
         ]
 

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,6 @@ class _TrimmableModel:
     """Rows of the token embeddings."""
     needed: set[int]
     """Ids to keep whatever the counts."""
-    size: int
-    """Bytes of all weights."""
-    weights: Path
-    """The weights file to write, relative to the model's folder."""
     write: Callable[[tuple[int, ...], Path], list[str]]
     """Write the model with the tokens of ascending ids into a folder; return the names of files left out."""
 
@@ -142,7 +139,7 @@ def trim_model(
     choice = choose_tokens(trimmable.tokenizer, counts, size=size, min_count=min_count, needed=needed)
     with whole_folder(target) as folder:
         left_out = trimmable.write(choice.ids, folder)
-        rows, sizes = (trimmable.rows, len(choice.ids)), (trimmable.size, (folder / trimmable.weights).stat().st_size)
+        rows, sizes = (trimmable.rows, len(choice.ids)), (_bytes_of_weights(source), _bytes_of_weights(folder))
         report = TrimReport(model, str(target), *rows, *sizes, tuple(left_out), choice.report)
         write_json(folder / RECORD, {"xcompress": xcompress.__version__, **asdict(report)})
     if left_out:
@@ -173,9 +170,7 @@ def _open_trimmable(source: Path) -> _TrimmableModel:
         model.tokenizer,
         rows=model.shapes[model.token_embeddings][0],
         needed=_needed_ids(model),
-        size=sum(file.stat().st_size for file in model.weights),
-        weights=(model.encoder / WEIGHTS).relative_to(source),
-        write=lambda ids, folder: _write_folder(model, ids, folder),
+        write=partial(_write_folder, model),
     )
 
 
@@ -192,8 +187,11 @@ def _open_student(source: Path) -> _TrimmableModel:
 
     prompts = [student.config.prefix, *read_prompts(source).values()]
     needed = {student.config.pad_token_id} | _token_ids(tokenizer, prompts)
-    size = (source / WEIGHTS).stat().st_size
-    return _TrimmableModel(tokenizer, student.config.vocab_size, needed, size, Path(WEIGHTS), write)
+    return _TrimmableModel(tokenizer, student.config.vocab_size, needed, write)
+
+
+def _bytes_of_weights(folder: Path) -> int:
+    return sum(file.stat().st_size for file in weights_files(folders_of(folder)[0]))
 
 
 def _token_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> set[int]:

@@ -1,7 +1,7 @@
 import json
 import shutil
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from tests.helpers.student import CONFIG, make_tokenizer
 from xcompress.corpus.columns import Rows
 from xcompress.corpus.pairs import Pair
 from xcompress.distillation.data import tokens
-from xcompress.distillation.data.tokens import TokenFile, join_tokens, tokens_step, write_tokens
+from xcompress.distillation.data.tokens import TokenFile, tokenise, tokens_step, write_tokens
 from xcompress.distillation.run_folder import Run, Step
 from xcompress.modeling.student import StudentConfig, token_ids
 
@@ -47,17 +47,14 @@ def test_tokens_on_disk_are_those_of_the_tokenizer_in_the_smallest_type(
         assert lengths.tolist() == [len(expected[row]) for row in (2, 0, 2)]
 
 
-def test_shares_of_several_hosts_are_joined_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "CHUNK", 3)
-    rows = np.arange(len(PAIRS))
-    write_tokens(tmp_path / "whole", PAIRS, rows, make_tokenizer(), CONFIG)
-    shares = [tmp_path / "first", tmp_path / "second", tmp_path / "third"]
-    for folder, share in zip(shares, np.array_split(rows, 3), strict=True):
-        write_tokens(folder, PAIRS, share, make_tokenizer(), CONFIG)
-    (tmp_path / "joined").mkdir()
-    join_tokens(shares, tmp_path / "joined")
-    for file in (tmp_path / "whole").iterdir():
-        assert (tmp_path / "joined" / file.name).read_bytes() == file.read_bytes(), file.name
+def test_several_hosts_have_the_tokens_of_one_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "CHUNK", 1)
+    texts = [pair.target for pair in PAIRS]
+    whole = [ids.tolist() for ids, _ in tokenise(texts, make_tokenizer(), CONFIG)]
+    assert whole == token_ids(make_tokenizer(), texts, CONFIG)
+    shares = [tokenise(texts, make_tokenizer(), CONFIG, host, 3) for host in range(3)]
+    turns = zip_longest(*shares)
+    assert [share[0].tolist() for turn in turns for share in turn if share] == whole
 
 
 def test_the_largest_id_survives_the_smallest_type(tmp_path: Path) -> None:

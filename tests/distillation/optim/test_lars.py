@@ -132,16 +132,3 @@ def test_a_schedule_changes_the_rate_of_what_is_added_only() -> None:
         schedule.step()
         expected = plain.step(expected, gradient, RATE / (done + 1))
         np.testing.assert_allclose(weight.detach().numpy(), expected, rtol=0, atol=1e-12)
-
-
-def test_a_closure_is_evaluated_with_gradients() -> None:
-    weight = parameter(np.ones((1, 2)))
-    lars = optimizer({"params": [weight]})
-
-    def closure() -> float:
-        loss = weight.square().sum()
-        loss.backward()
-        return loss.item()
-
-    assert lars.step(closure) == 2.0
-    assert (weight < 1).all()

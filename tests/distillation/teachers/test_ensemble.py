@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.recipe import small_recipe
 from tests.helpers.tensors import distinct_texts
 from xcompress.distillation.data.corpus import corpus_step
-from xcompress.distillation.data.labels import StageSide, VectorTable
+from xcompress.distillation.data.labels import VectorTable
 from xcompress.distillation.data.monolingual import Monolingual
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.run_folder import open_run
@@ -141,7 +141,7 @@ def test_teacher_targets_pulls_targets_to_the_teachers_vectors_of_them(finished:
         data = prepare_training_data(again, run, corpus, Monolingual(), stages, encoders, width=32)
         targets = list(data.sentences("contrast", "target"))
         assert data.teacher and encoders.teacher
-        labels = data.teacher.targets().labels(StageSide("contrast", "target")).take(range(len(targets)))
+        labels = data.teacher.targets().labels(("contrast", "target")).take(range(len(targets)))
         expected = data.teacher.sources.transform(encoders.teacher.load()(targets))
         np.testing.assert_allclose(labels, expected, atol=3e-3)
     before, after = (

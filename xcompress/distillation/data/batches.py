@@ -3,7 +3,7 @@
 Everything that grows with the corpus is an array on disk, or eight bytes a pair.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
-from torch.utils.data import Sampler
 
 from xcompress.corpus.columns import Rows
 from xcompress.distillation.data.labels import Labels, VectorLabels
@@ -23,7 +22,6 @@ from xcompress.modeling.student import pad_joined
 from xcompress.recipe import ON_WORDS, Stage, WordTask
 from xcompress.tokenizer_file import MASK_TOKENS
 
-PAIRS_YIELDED_TOGETHER = 1 << 16
 BATCHES_PER_RELEASE = 500
 
 Batch = Mapping[str, Tensor]
@@ -185,24 +183,3 @@ class BatchesByKind:
                 groups = [row * count // size for row in rows[:: size // count]]
                 pairs[kind] = [number * size + place for number in groups for place in range(size)]
         return {kind: batches(pairs[kind]) for kind, batches in self.by_kind.items()}
-
-
-class SeededRandomSampler(Sampler[int]):
-    """A random order of N pairs, which depends on the seed alone.
-
-    It takes eight bytes a pair, a fifth of what torch's RandomSampler takes: that makes a list of all numbers.
-    """
-
-    def __init__(self, count: int, seed: int) -> None:
-        self.count = count
-        self.seed = seed
-
-    def __len__(self) -> int:
-        """Return N."""
-        return self.count
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield pair numbers."""
-        order = np.random.default_rng(self.seed).permutation(self.count)
-        for start in range(0, self.count, PAIRS_YIELDED_TOGETHER):
-            yield from order[start : start + PAIRS_YIELDED_TOGETHER].tolist()

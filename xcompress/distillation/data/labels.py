@@ -5,7 +5,6 @@ In sentence-transformers, too, they are labels; a target is the second side of a
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,15 +86,8 @@ Labels = VectorLabels | LiveLabels | ScalarLabels
 """What pairs learn: vectors from the disk, vectors that are computed in the training step, or numbers."""
 
 
-class StageSide(NamedTuple):
-    """Names one side of the pairs that a stage reads."""
-
-    stage: str
-    side: Side
-
-
-TextName = str | StageSide
-"""Name of the text of a stage, or of other text, such as the held-out pairs."""
+TextName = str | tuple[str, Side]
+"""Name of a list of texts: a stage and the side of its pairs, or that of other text, such as the held-out pairs."""
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,8 @@ def choose_words(
     :param numbers: numbers of the pairs, at least 0, (N,).
     :returns: a word for each pair; None where neither side has one.
     """
-    words = _find_words([*sources, *targets], config.special)
-    counts = np.bincount(words.rows, minlength=2 * len(sources))
+    sentences, positions, ids = _find_words([*sources, *targets], config.special)
+    counts = np.bincount(sentences, minlength=2 * len(sources))
     bits = _random_bits(config.seed, numbers)
     # choose a sentence of each pair, or the other one if it has no words
     pairs = np.arange(len(bits))
@@ -72,7 +72,7 @@ def choose_words(
     offsets = (lowest * counts[rows].astype(np.uint64)) >> WORD_BITS
     indices = _run_starts(counts)[rows] + offsets.astype(np.int64)
     return [
-        MaskedWord(row // len(sources), int(words.positions[index]), int(words.ids[index])) if counts[row] else None
+        MaskedWord(row // len(sources), int(positions[index]), int(ids[index])) if counts[row] else None
         for row, index in zip(rows.tolist(), indices.tolist(), strict=True)
     ]
 
@@ -117,8 +117,8 @@ def label_distributions(
         return _to_table(csr_array((np.ones(2 * len(rows)), of_both), shape))
 
     # Eq. 3: 1 / n on each of the n distinct words of the other sentence.
-    words = _find_words(sentences, config.special)
-    shares = csr_array((np.ones(len(words.ids)), ((words.rows + pairs) % (2 * pairs), words.ids)), shape)
+    rows, _, ids = _find_words(sentences, config.special)
+    shares = csr_array((np.ones(len(ids)), ((rows + pairs) % (2 * pairs), ids)), shape)
     counts = np.diff(shares.indptr)
     shares.data = np.repeat(1 / np.maximum(counts, 1), counts)
     if task == "unified":
@@ -131,23 +131,14 @@ def label_distributions(
     return _to_table(shares)
 
 
-@dataclass(frozen=True)
-class _Words:
-    """All words of all sentences in order, as three arrays of the same length."""
-
-    rows: Integers
-    """Their sentences."""
-    positions: Integers
-    ids: Integers
-
-
-def _find_words(sentences: TokenRows, special: frozenset[int]) -> _Words:
+def _find_words(sentences: TokenRows, special: frozenset[int]) -> tuple[Integers, Integers, Integers]:
+    """Return the sentence, the position in it and the id of each word, in order."""
     lengths = np.array([len(sentence) for sentence in sentences])
     ids = np.concatenate(sentences).astype(np.int64)
     rows = np.repeat(np.arange(len(sentences)), lengths)
     positions = np.arange(len(ids)) - _run_starts(lengths)[rows]
     is_word = ~np.isin(ids, np.array(sorted(special), dtype=np.int64))
-    return _Words(rows[is_word], positions[is_word], ids[is_word])
+    return rows[is_word], positions[is_word], ids[is_word]
 
 
 def _run_starts(lengths: Integers) -> Integers:

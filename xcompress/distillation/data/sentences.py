@@ -1,7 +1,8 @@
 """The sentences of pairs, and which of them are equal."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -9,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcompress.console import say
-from xcompress.corpus.columns import ColumnFile, Rows, in_row_order, part_bits, partition, write_npy
+from xcompress.corpus.columns import Rows, growing_npy, in_row_order, part_bits, partition, write_npy
 from xcompress.corpus.pairs import Pair
-from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, LazySequence, as_lazy
+from xcompress.corpus.sequences import ConcatSequence, DistinctTexts, Selection
 from xcompress.corpus.store import PairFile, text_hash
 from xcompress.distillation import distributed
-from xcompress.distillation.file_records import check_files, describe, from_json, record_files, to_json
+from xcompress.distillation.file_records import check_recorded, describe, record_files
 from xcompress.errors import InputError
 from xcompress.files import read_json, whole_folder, write_json
 
@@ -27,33 +28,12 @@ Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 
 
-class Sentences(LazySequence[str]):
+class Sentences(Selection[str]):
     """One side of some pairs, read when it is indexed."""
 
     def __init__(self, pairs: Sequence[Pair], side: Side, rows: Rows | None = None) -> None:
-        self.pairs = pairs
-        self.side = side
-        self.rows = np.arange(len(pairs)) if rows is None else rows
-
-    def __len__(self) -> int:
-        """Return the number of sentences."""
-        return len(self.rows)
-
-    def item(self, number: int) -> str:
-        """Return the sentence of one of the chosen pairs."""
-        return str(getattr(self.pairs[int(self.rows[number])], self.side))
-
-    def places(self, rows: Rows) -> Rows:
-        """Return the places of the pairs of the sentences."""
-        return as_lazy(self.pairs).places(self.rows[rows])
-
-    def extent(self) -> int:
-        """Return a number above all places."""
-        return as_lazy(self.pairs).extent()
-
-    def at(self, place: int) -> str:
-        """Return the sentence of the pair that lies at a place."""
-        return str(getattr(as_lazy(self.pairs).at(place), self.side))
+        super().__init__(pairs, np.arange(len(pairs)) if rows is None else rows, attrgetter(side))
+        self.pairs, self.side = pairs, side
 
 
 def hash_blocks(texts: Sequence[str]) -> Iterator[NDArray[np.uint64]]:
@@ -113,33 +93,26 @@ def _is_whole(place: Path) -> bool:
     """Tell whether the rows in a folder are those that were written; say what is wrong."""
     if not place.exists():
         return False
-    try:
-        info = read_json(place / INFO)
-        damage, current = check_files(place, from_json(info["files"]))
-    except (InputError, KeyError, TypeError, AttributeError):
-        damage, current = {INFO: "is missing or damaged"}, {}
-    if damage:
+    if damage := check_recorded(place / INFO):
         say(f"rows of vectors in {place}: {describe(damage)}; found again")
-    elif to_json(current) != info["files"]:
-        write_json(place / INFO, info | {"files": to_json(current)})
     return not damage
 
 
 def _write_distinct(texts: Sequence[str], folder: Path) -> None:
     """Write the index of each text among the distinct ones, and the row of the first text of each of these."""
-    first, digest = ColumnFile(folder / "first", np.dtype(np.int64)), hashlib.sha256()
+    digest = hashlib.sha256()
 
-    def numbered() -> Iterator[tuple[Rows, NDArray[np.integer]]]:
+    def numbered(append_first: Callable[[Rows], None]) -> Iterator[tuple[Rows, NDArray[np.integer]]]:
         count = 0
         for hashes, rows in partition(lambda: hash_blocks(texts), part_bits(len(texts)), folder / "by_hash"):
             unique, of_part, numbers = np.unique(hashes, return_index=True, return_inverse=True)
-            first.append(rows[of_part])
+            append_first(rows[of_part])
             digest.update(unique.tobytes())
             yield rows, count + numbers
             count += len(unique)
 
-    write_npy(folder / ROWS, np.dtype(np.int64), (len(texts),), in_row_order(numbered(), len(texts), folder / "by_row"))
-    write_npy(folder / FIRST, first.dtype, (len(first),), first.blocks())
-    first.path.unlink()
-    files = to_json(record_files(folder, [folder / ROWS, folder / FIRST]))
+    with growing_npy(folder / FIRST, np.dtype(np.int64)) as append_first:
+        in_order = in_row_order(numbered(append_first), len(texts), folder / "by_row")
+        write_npy(folder / ROWS, np.dtype(np.int64), (len(texts),), in_order)
+    files = record_files(folder, [folder / ROWS, folder / FIRST])
     write_json(folder / INFO, {"digest": digest.hexdigest(), "files": files})

@@ -98,30 +98,38 @@ def tokens_step(
         "pad_token_id": config.pad_token_id,
         "vocabulary": config.vocab_size,
     }
-    build = partial(_build, pairs, rows, tokenizer, config, run.work(name, key))
-    return run.step(name, key, build).folder, rows
+    return run.step(name, key, partial(_build, pairs, rows, tokenizer, config)).folder, rows
 
 
 def _build(
-    pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig, common: Path, folder: Path
+    pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig, folder: Path
 ) -> dict[str, int]:
     """Tokenise a share of the pairs on each host, and put the shares together in the main process.
 
-    :param common: a folder that all hosts see, for the shares.
     :param folder: that of the step, in the main process.
     """
     hosts = distributed.hosts()
-    shares = dict(zip(hosts, np.array_split(rows, len(hosts)), strict=True))
-    own = shares.get(distributed.rank())
-    if own is not None:
-        place = folder if len(hosts) == 1 else common / f"host-{distributed.rank()}"
+    if distributed.is_main():
+        write_tokens(folder, pairs, rows, tokenizer, config)
+    elif distributed.rank() in hosts:
         with distributed.own_work():
-            write_tokens(place, pairs, own, tokenizer, config)
-    if len(hosts) > 1:
-        distributed.barrier()
-        if distributed.is_main():
-            join_tokens([common / f"host-{host}" for host, share in shares.items() if len(share)], folder)
+            for side in SIDES:
+                host = hosts.index(distributed.rank())
+                distributed.send(tokenise(Sentences(pairs, side, rows), tokenizer, config, host, len(hosts)))
     return {"pairs": len(rows)}
+
+
+def tokenise(
+    texts: Sequence[str], tokenizer: Tokenizer, config: StudentConfig, host: int = 0, hosts: int = 1
+) -> Iterator[tuple[NDArray[Any], Rows]]:
+    """Yield the ids of texts, chunk by chunk, one text after the other, and the length of each text.
+
+    :param host: number of this host, which tokenises one in `hosts` chunks. The tokenizer uses all of its cores.
+    """
+    for start in range(host * CHUNK, len(texts), hosts * CHUNK):
+        tokens = token_ids(tokenizer, texts[start : start + CHUNK], config)
+        ids = np.fromiter(chain.from_iterable(tokens), id_type(config.vocab_size))
+        yield ids, np.array([len(of_text) for of_text in tokens])
 
 
 @contextmanager
@@ -144,27 +152,13 @@ def _token_writer(folder: Path, name: str, dtype: np.dtype[Any]) -> Iterator[Cal
         yield append
 
 
-def join_tokens(shares: Sequence[Path], folder: Path) -> None:
-    """Write the tokens of several folders into one, one after the other."""
-    for side in SIDES:
-        files = [TokenFile(share, f"{side}s") for share in shares]
-        with _token_writer(folder, f"{side}s", files[0].ids.dtype) as append:
-            for file in files:
-                for start in range(0, len(file.offsets) - 1, CHUNK):
-                    offsets = file.offsets[start : start + CHUNK + 1]
-                    append(file.ids[offsets[0] : offsets[-1]], np.diff(offsets))
-                file.release()
-
-
 def write_tokens(folder: Path, pairs: Sequence[Pair], rows: Rows, tokenizer: Tokenizer, config: StudentConfig) -> None:
-    """Tokenise both sides of some pairs into a folder. The tokenizer uses all cores of this host."""
+    """Write the tokens of both sides of some pairs into a folder; those of other hosts are received."""
     folder.mkdir(parents=True, exist_ok=True)
-    dtype = id_type(config.vocab_size)
     with bar("tokens: texts", len(SIDES) * len(rows)) as ticker:
         for side in SIDES:
-            texts = Sentences(pairs, side, rows)
-            with _token_writer(folder, f"{side}s", dtype) as append:
-                for start in range(0, len(texts), CHUNK):
-                    tokens = token_ids(tokenizer, texts[start : start + CHUNK], config)
-                    append(np.fromiter(chain.from_iterable(tokens), dtype), np.array([*map(len, tokens)]))
-                    ticker.advance(len(tokens))
+            own = tokenise(Sentences(pairs, side, rows), tokenizer, config, 0, len(distributed.hosts()))
+            with _token_writer(folder, f"{side}s", id_type(config.vocab_size)) as append:
+                for ids, lengths in distributed.in_turns(own):
+                    append(ids, lengths)
+                    ticker.advance(len(lengths))

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from accelerate.utils import reduce
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from xcompress.corpus.labelled import RELATIONS
 from xcompress.distillation.collapse import Collapse
 from xcompress.distillation.data.batches import Batch
-from xcompress.distillation.distributed import all_gather, all_reduce_sum, world_size
+from xcompress.distillation.distributed import all_gather, world_size
 from xcompress.distillation.losses import calibrated, dual, multi_stage
 from xcompress.distillation.losses.correlation import correlation_loss
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
@@ -264,6 +265,7 @@ def token_loss(assistant: Embeddings) -> Loss:
             label = assistant.to(batch["input_ids"].device)(batch["input_ids"])
         error = multi_stage.embedding_loss(label, model(batch["input_ids"]).float(), batch["attention_mask"])
         tokens = batch["attention_mask"].sum()
-        return error * tokens * world_size() / all_reduce_sum(tokens)
+        of_workers: Tensor = reduce(tokens, "sum")
+        return error * tokens * world_size() / of_workers
 
     return loss

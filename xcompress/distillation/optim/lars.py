@@ -1,7 +1,5 @@
 """LARS, layer-wise adaptive rate scaling (You et al., 2017): every weight tensor has its own learning rate."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -36,16 +34,8 @@ class Lars(Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update all weights that have a gradient.
-
-        :param closure: evaluates the model again.
-        :returns: the closure's result.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update all weights that have a gradient."""
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is None:
@@ -55,7 +45,6 @@ class Lars(Optimizer):
                     state["velocity"] = torch.zeros_like(weight)
                 velocity = state["velocity"].mul_(group["momentum"])
                 weight.sub_(velocity.add_(_scaled_gradient(weight, group), alpha=group["lr"]))
-        return loss
 
 
 def _scaled_gradient(weight: Tensor, group: dict[str, float]) -> Tensor:
