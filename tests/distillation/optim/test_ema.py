@@ -10,6 +10,7 @@ from torch.nn.functional import mse_loss
 
 from tests.helpers.student import make_student
 from xcompress.distillation.collapse import Collapse, CollapseError, spread
+from xcompress.distillation.optim import ema
 from xcompress.distillation.optim.ema import MovingTeacher, decay_at
 from xcompress.modeling.packing import token_positions
 from xcompress.modeling.student import Student
@@ -59,7 +60,9 @@ def test_the_first_vectors_are_the_students() -> None:
     torch.testing.assert_close(packed, found, atol=1e-6, rtol=0)
 
 
-def test_an_update_is_equation_2() -> None:
+@pytest.mark.parametrize("block", [ema.BLOCK, 7])
+def test_an_update_is_equation_2(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ema, "BLOCK", block)
     student = make_student()
     teacher = MovingTeacher(student)
     expected = [weight.double().numpy() for weight in weights(student)]
@@ -82,6 +85,16 @@ def test_a_decay_of_0_takes_the_student_and_one_of_1_stays() -> None:
     teacher.update(student, 0.0)
     with torch.no_grad():
         assert torch.equal(teacher(IDS, MASK), student(IDS, MASK)[1])
+
+
+def test_the_update_of_a_gpu_has_the_bits_of_that_of_a_cpu() -> None:
+    student = make_student()
+    teachers = [MovingTeacher(student), MovingTeacher(student)]
+    shift(student, 1)
+    for teacher, update in zip(teachers, (ema.update_in_blocks, ema.update_at_once), strict=True):
+        with torch.no_grad():
+            update(list(teacher.average.parameters()), list(student.parameters()), 0.9)
+    assert all(map(torch.equal, weights(teachers[0]), weights(teachers[1])))
 
 
 def test_changes_too_small_for_float32_add_up() -> None:
