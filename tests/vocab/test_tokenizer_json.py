@@ -135,6 +135,14 @@ def test_merges_go_through_fewer_tokens_than_all_that_could_make_them() -> None:
     assert len(steps) < len(inside & vocabulary.keys())
 
 
+def test_a_merge_that_a_file_names_twice_has_its_last_rank() -> None:
+    merges = [["a", "b"], ["b", "c"], ["a", "b"]]
+    tokens = {token: number for number, token in enumerate(("a", "b", "c", "ab", "bc"))}
+    library = Tokenizer(models.BPE(tokens, [(left, right) for left, right in merges]))
+    assert library.encode("abc").tokens == ["a", "bc"]
+    assert Merges.from_model({"merges": merges}).among(tokens) == json.loads(library.to_str())["model"]["merges"]
+
+
 def test_the_merges_of_a_token_take_a_time_in_proportion_to_its_length() -> None:
     halves = ["x" * 2**power for power in range(17)]
     merges = Merges.from_model({"merges": [[half, half] for half in halves]})

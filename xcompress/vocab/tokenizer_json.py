@@ -172,14 +172,14 @@ class Merges:
     def from_model(cls, model: TokenizerJson) -> "Merges":
         """Read the merges of a model; older files write a merge as one string with a space."""
         merges = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"]]
-        ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
+        ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}  # of equal ones the last counts
         return cls(ranks, model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or "")
 
     def among(self, tokens: Container[str]) -> list[list[str]]:
         """List, in order, the merges whose parts and result are among the tokens."""
         return [
             [left, right]
-            for left, right in self.ranks
+            for left, right in sorted(self.ranks, key=self.ranks.__getitem__)
             if left in tokens and right in tokens and self._merge(left, right) in tokens
         ]
 
