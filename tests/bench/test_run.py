@@ -209,13 +209,16 @@ def test_several_bundles_a_broken_one_and_a_bundle_as_reference() -> None:
     assert [(x.batch, x.tokens, x.threads) for x in report.results[1].latency] == [(1, 8, 1)]
 
 
-def test_a_reference_that_cannot_load_leaves_the_others() -> None:
+def test_a_reference_that_cannot_load_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     loose = copy_int8_graph(Path("loose"))
     report = bench(loose, reference="python:no_such_module:encode", config=SHORT)
     assert [bool(one.failed) for one in report.results] == [True, False]
     assert "no_such_module" in str(report.results[0].failed)
+    capsys.readouterr()
     report = bench(loose, reference="./absent", config=SHORT)
     assert "absent: no such folder" in str(report.results[0].failed)
+    said = capsys.readouterr().err
+    assert 0 <= said.find("./absent is not measured: absent: no such folder;") < said.index("written:")
     assert report.reference is None
 
 

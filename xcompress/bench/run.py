@@ -122,6 +122,9 @@ def bench(
         check_writable(path)
     for bundle in subjects.bundles:
         console.say(f"bundle: {bundle.folder}{'' if bundles else ' (the newest)'}")
+    for subject in subjects.subjects:
+        if subject.broken:
+            console.warn(f"{subject.name} is not measured: {subject.broken}")
     known = [bundle.languages for bundle in subjects.bundles if bundle.languages]
     shared = [code for code in known[0] if all(code in languages for languages in known)] if known else []
     suite = collect(
