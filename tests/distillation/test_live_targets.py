@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.recipe import losses, stages_of, write_monolingual, write_recipe
+from tests.helpers.rotary import save_rotary
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import plan, show
 from xcompress.distillation.teachers.disk import TextCounts, check_disk, count_texts
@@ -32,6 +33,14 @@ def test_live_targets_give_the_losses_of_stored_ones_and_take_less_disk(recipe: 
     assert losses(live, "1-all") == pytest.approx(losses(stored, "1-all"), rel=1e-3)
     bytes_of = [sum(file.stat().st_size for file in (run / "vectors").rglob("*.npy")) for run in (stored, live)]
     assert bytes_of[1] < bytes_of[0]
+
+
+def test_a_family_whose_code_is_not_run_is_a_stored_or_live_teacher(recipe: Path, tmp_path: Path) -> None:
+    teacher = save_rotary(tmp_path / "gte", "new", auto_map={"AutoModel": "modeling.Own"})
+    stage = stages_of(all="objectives: {teacher: 100}, steps: 4")
+    changes = [stage, "precision=float32", "widths=equal", f"teacher={{source: {teacher}}}"]
+    runs = [distill(load_recipe(recipe, [*changes, *more]), tmp_path / str(len(more))) for more in ((), (LIVE,))]
+    assert losses(runs[1], "1-all") == pytest.approx(losses(runs[0], "1-all"), rel=1e-3)
 
 
 def test_a_table_of_vectors_cannot_be_live(recipe: Path) -> None:

@@ -19,6 +19,7 @@ from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode, pad, token_ids
 from xcompress.recipe import EncoderSection
 
+INNER_NAMES = r"that only the code of transformers 5 knows; .* save_pretrained\(folder, save_original_format=True\)$"
 pytestmark = pytest.mark.usefixtures("offline")
 
 
@@ -63,6 +64,9 @@ def test_vectors_are_those_of_sentence_transformers(kind: str, tmp_path: Path) -
     np.testing.assert_allclose(encode(student, tokenizer, TEXTS), expected, atol=5e-6)
     np.testing.assert_allclose(graph_vectors(student, ids), expected, atol=5e-6)
     np.testing.assert_allclose(rotary_vectors(tmp_path, ids), expected, atol=5e-6)
+    model.save_pretrained(tmp_path, save_original_format=False)
+    with pytest.raises(InputError, match=INNER_NAMES):
+        import_encoder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +190,15 @@ def test_a_gated_product_of_another_shape_or_type_is_one_line(
     save_file(weights, tmp_path / "model.safetensors")
     message = r"^[^\n]*unit\.0\.intermediate\.weight is (of shape|stored as (int8|float8))[^\n]*$"
     with pytest.raises(InputError, match=message):
+        import_encoder(tmp_path)
+
+
+def test_the_inner_names_of_transformers_5_are_refused_with_advice(tmp_path: Path) -> None:
+    save_rotary(tmp_path, "gte")
+    weights = load_file(tmp_path / "model.safetensors")
+    inner = {name.replace("encoder.layer", "layers").replace("attention.qkv", "self_attn.q"): name for name in weights}
+    save_file({name: weights[old] for name, old in inner.items()}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=INNER_NAMES):
         import_encoder(tmp_path)
 
 

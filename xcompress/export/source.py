@@ -15,7 +15,6 @@ from xcompress.bundle.prompts import prompts_problem
 from xcompress.bundle.released import refuse_bundle
 from xcompress.errors import InputError
 from xcompress.files import check_encoding, hash_of, read_json, read_mapping, sha256_of
-from xcompress.modeling.architectures import WITHOUT_THEIR_CODE
 from xcompress.modeling.e5s1 import is_e5s1
 from xcompress.modeling.load import check_files, files_of, import_encoder, is_student
 from xcompress.modeling.st_folder import classifier_of, is_pipeline
@@ -215,7 +214,7 @@ def _find_local(path: Path, options: SourceOptions) -> Source:
 def _check(source: Source, options: SourceOptions) -> Source:
     """Check that a student or encoder is complete and only data; return the source with the options that apply."""
     folder = source.student
-    check_model_folder(folder, only_read=WITHOUT_THEIR_CODE)
+    check_model_folder(folder, only_read=True)
     check_encoding(folder)
     if not is_student(folder):
         if not (folder / "config.json").is_file() and not is_pipeline(folder):

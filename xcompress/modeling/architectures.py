@@ -294,8 +294,6 @@ ARCHITECTURES = {
     "new": _GTE,
 }
 """Supported architectures, by model_type."""
-WITHOUT_THEIR_CODE = ("nomic_bert", "gte", "new")
-"""Those whose published models name code of their own. It is not run: a `Student` has their layers."""
 
 
 def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentConfig, Architecture]:

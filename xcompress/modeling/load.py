@@ -14,7 +14,6 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, read_mapping
 from xcompress.modeling.architectures import (
     BERT_NAMES,
-    WITHOUT_THEIR_CODE,
     WeightNames,
     gemma_weights,
     load_state,
@@ -24,6 +23,7 @@ from xcompress.modeling.architectures import (
 from xcompress.modeling.bounds import check_fits, check_ids
 from xcompress.modeling.e5s1 import is_e5s1, read_e5s1
 from xcompress.modeling.layers import Uninitialized
+from xcompress.modeling.rotary_config import ROTARY_BERTS
 from xcompress.modeling.st_folder import (
     LARGEST_HEAD,
     Head,
@@ -75,7 +75,7 @@ def import_encoder(
     :raises InputError: when the model is not supported, is damaged, names code, or has no tokenizer.
     """
     if path.is_dir():
-        check_model_folder(path, trust_remote_code=trust_remote_code, only_read=WITHOUT_THEIR_CODE)
+        check_model_folder(path, trust_remote_code=trust_remote_code, only_read=True)
     if is_student(path):
         with Uninitialized():
             student, student_tokenizer = Student.load(path)
@@ -91,7 +91,13 @@ def import_encoder(
         config, transformer, head = described.config, described.transformer, described.head
         if pooling is None and not is_pipeline(path):
             console.warn(f"{path}: no modules.json names the pooling; using the mean of the token vectors")
-        state = to_student_names(load_weights(transformer), described.names, config.unit_layers)
+        weights = load_weights(transformer)
+        if config.rotary_bert and any(".self_attn." in name for name in weights):
+            raise InputError(
+                f"{transformer}: its weights have names that only the code of transformers 5 knows; open it with "
+                "transformers 5, and save it again with save_pretrained(folder, save_original_format=True)"
+            )
+        state = to_student_names(weights, described.names, config.unit_layers)
         state = gemma_weights(state, config) if config.gemma else state
         state |= {"head.weight": head.weight, "head.bias": head.bias} if head else {}
     check_fits(vars(config), sum(map(Tensor.numel, state.values())), transformer)
@@ -162,6 +168,12 @@ def is_student(path: Path) -> bool:
     """Tell whether a folder holds a student of xcompress."""
     config = read_json(path / "config.json") if (path / "config.json").is_file() else None
     return isinstance(config, dict) and config.get("model_type") == STUDENT
+
+
+def is_rotary_bert(path: Path) -> bool:
+    """Tell whether a folder holds a GTE, jina-embeddings-v3 or nomic-embed-text: BERT with rotary positions."""
+    file = folders_of(path)[0] / "config.json"
+    return file.is_file() and str(read_mapping(file).get("model_type")) in ROTARY_BERTS
 
 
 def _check_student_alone(folder: Path, config: StudentConfig) -> None:

@@ -10,7 +10,7 @@ from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, Rota
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 """Kinds of layers where positions are rotary: a token sees all tokens, or those near it."""
 LayerKind = Literal["bert", "modernbert", "gemma", "qwen", "jina", "nomic", "gte"]
-_ROTARY_BERTS: Mapping[str, RotaryBertAttention] = {
+ROTARY_BERTS: Mapping[str, RotaryBertAttention] = {
     "jina_embeddings_v3": RotaryBertAttention(20_000.0),
     "nomic_bert": RotaryBertAttention(1_000.0, gate="silu", biases=False),
     "gte": RotaryBertAttention(160_000.0, gate="gelu"),
@@ -100,7 +100,7 @@ def _read_rotary_bert(config: Mapping[str, Any]) -> tuple[RotaryBertAttention, .
 
     :raises InputError: when a key has another type, or the positions are scaled in other ways.
     """
-    layer = _ROTARY_BERTS[config["model_type"]]
+    layer = ROTARY_BERTS[config["model_type"]]
     width = config["hidden_size"] / config["num_attention_heads"]
     if config.get("head_dim") not in (width, None):
         raise InputError(

@@ -164,7 +164,7 @@ def _folder_problems(key: str, encoder: EncoderSection) -> Iterator[str]:
         yield f"{key}.source: {encoder.source} holds neither modules.json nor config.json; name a model's folder"
         return
     try:
-        check_model_folder(folder, key, trust_remote_code=encoder.trust_remote_code)
+        check_model_folder(folder, key, trust_remote_code=encoder.trust_remote_code, only_read=True)
     except InputError as error:
         yield str(error)
     if isinstance(encoder.sha256, str):

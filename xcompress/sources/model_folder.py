@@ -7,7 +7,7 @@ those of `auto_map`. Both pass settings from the folder on to functions that rea
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
@@ -17,6 +17,8 @@ from xcompress.paths import DEEPEST, path_inside
 
 STUDENT = "xcompress-student"
 """The model_type in config.json of a student of xcompress."""
+WITHOUT_THEIR_CODE = ("nomic_bert", "gte", "new")
+"""The model_type of families whose published models name code of their own, which is not needed to read them."""
 MODULES = "modules.json"
 PROMPTS = "config_sentence_transformers.json"
 NORMALIZE = "sentence_transformers.base.modules.normalize"
@@ -64,14 +66,14 @@ _NAMES_OF_MODELS = ("tokenizer_name_or_path", "cache_dir")
 
 
 def check_model_folder(
-    folder: Path, key: str | None = None, *, trust_remote_code: bool = False, only_read: Collection[str] = ()
+    folder: Path, key: str | None = None, *, trust_remote_code: bool = False, only_read: bool = False
 ) -> None:
     """Check a model's folder before it is opened.
 
     :param key: key of the model in a recipe, for the advice in error messages; None where there is no recipe.
     :param trust_remote_code: whether the folder may name code; links and names that lead outside are refused anyway.
-    :param only_read: values of model_type for which the caller reads the weights, and opens the folder with no library
-        that runs the code that `auto_map` in config.json names.
+    :param only_read: whether the caller reads the weights itself, and opens the folder with no library that could run
+        code. Then the config.json of a family `WITHOUT_THEIR_CODE` may name some.
     :raises InputError: when a file cannot be read or is not what it must be, a name or a link leads out of the folder,
         or the folder names code.
     """
@@ -202,10 +204,11 @@ def _check_names_of_files(file: Path) -> None:
                 _check_module_path(file, route)
 
 
-def _check_configuration(file: Path, key: str | None, only_read: Collection[str]) -> None:
+def _check_configuration(file: Path, key: str | None, only_read: bool) -> None:
     """Refuse a configuration that names code, or options that are not known to be harmless."""
     content = read_json(file)
-    if file.name == "config.json" and isinstance(content, dict) and content.get("model_type") in only_read:
+    is_of_model = file.name == "config.json" and isinstance(content, dict)
+    if only_read and is_of_model and content.get("model_type") in WITHOUT_THEIR_CODE:
         content = {name: value for name, value in content.items() if name != "auto_map"}
     for name, value in _entries(content):
         for part in _parts(value) if name in _ALLOWED_VALUES else ():

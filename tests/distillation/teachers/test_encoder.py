@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tests.helpers.e5s1 import small_e5s1_weights, write_e5s1
 from tests.helpers.foreign import KINDS, encoder, save_encoder
 from tests.helpers.recipe import SHAPE, write_bert
+from tests.helpers.rotary import CONFIGS, rotary_vectors, save_rotary
 from tests.helpers.student import CONFIG, make_tokenizer, save_student
 from xcompress.distillation.teachers import encoder as encoders
 from xcompress.distillation.teachers.encoder import encoder_fingerprint, open_encoder
@@ -24,10 +25,11 @@ from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.metrics import cosines, unit_length
 from xcompress.modeling.load import import_encoder
-from xcompress.modeling.student import encode
+from xcompress.modeling.student import encode, token_ids
 from xcompress.recipe import EncoderSection, TeacherSection
 
 TEXTS = ["the boat is late", "rain", "a red boat waits near the old bridge", "der Zug kommt heute nicht"]
+LONG = [*TEXTS, "rain " * 160]
 
 
 @pytest.fixture(autouse=True)
@@ -479,3 +481,52 @@ def test_a_damaged_folder_is_one_line(name: str, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"\.json") as error:
             open_encoder(TeacherSection(source=str(folder)), "teacher")
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_family_is_read_without_the_code_that_it_names(kind: str, pooling: str, tmp_path: Path) -> None:
+    named = {} if kind == "jina_embeddings_v3" else {"auto_map": {"AutoModel": "modeling.Own"}}
+    folder = save_rotary(tmp_path / "model", kind, pooling, **named)
+    (folder / "modeling.py").write_text(TRAP.format(marker=str(tmp_path / "ran")))
+    student, tokenizer = import_encoder(folder)
+    assert max(map(len, token_ids(tokenizer, LONG, student.config))) > 128
+    expected = rotary_vectors(folder, token_ids(tokenizer, LONG, student.config))
+    for normalize in (True, False):  # the model itself scales its vectors
+        found = open_encoder(TeacherSection(source=str(folder), normalize=normalize), "teacher")(LONG)
+        np.testing.assert_allclose(found, expected, atol=5e-6)
+        np.testing.assert_allclose(found, encode(student, tokenizer, LONG), atol=1e-6)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_family_without_modules_is_pooled_and_scaled_as_the_recipe_says(tmp_path: Path) -> None:
+    folder = save_rotary(tmp_path, "new", "mean")
+    expected = open_encoder(TeacherSection(source=str(folder)), "teacher")(TEXTS)
+    (folder / "modules.json").unlink()
+    raw, scaled = (TeacherSection(source=str(folder), pooling="mean", normalize=on) for on in (False, True))
+    assert close(open_encoder(scaled, "teacher")(TEXTS), expected)
+    found = open_encoder(raw, "teacher")(TEXTS)
+    assert close(unit_length(found), expected) and np.abs(np.linalg.norm(found, axis=1) - 1).min() > 0.1
+    with pytest.raises(InputError, match=r"^teacher\.pooling: not given, .*set it to mean or cls"):
+        open_encoder(TeacherSection(source=str(folder)), "teacher")
+
+
+def test_a_student_with_the_layers_of_a_family_is_a_teacher(tmp_path: Path) -> None:
+    student, tokenizer = import_encoder(save_rotary(tmp_path / "gte", "gte"))
+    (tmp_path / "student").mkdir()
+    student.save(tmp_path / "student", tokenizer)
+    found = open_encoder(TeacherSection(source=str(tmp_path / "student")), "teacher")(TEXTS)
+    assert close(found, encode(student, tokenizer, TEXTS))
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "2_Other/config.json"])
+def test_other_code_in_the_folder_of_a_family_is_refused(file: str, tmp_path: Path) -> None:
+    """As is that of a family in a folder that sentence-transformers opens."""
+    read_here = save_rotary(tmp_path / "gte", "new")
+    opened = sentence_transformer(tmp_path / "model", "mean")
+    marker = set_trap(read_here, {file: {"auto_map": {"AutoModel": "evil.Evil"}}})
+    set_trap(opened, {file: {"model_type": "new", "auto_map": {"AutoModel": "evil.Evil"}}})
+    for folder in (read_here, opened):
+        with pytest.raises(InputError, match=rf"{file}: auto_map names 'evil\.Evil'.*teacher\.trust_remote_code"):
+            open_encoder(TeacherSection(source=str(folder)), "teacher")
+    assert not marker.exists()

@@ -30,7 +30,7 @@ from xcompress.distillation.transformers_trainer import ProgressBar, training_ar
 from xcompress.errors import InputError, on_one_line
 from xcompress.files import read_mapping
 from xcompress.metrics import Vectors, nearest_rows
-from xcompress.sources.model_folder import PROMPTS, check_model_folder
+from xcompress.sources.model_folder import PROMPTS
 from xcompress.tokenizer_file import check_tokenizers
 
 KEY = "labelled.augment.cross_encoder"
@@ -75,8 +75,6 @@ def check_cross_encoder(source: Path, epochs: float, *, trust_remote_code: bool 
     :raises InputError: when it is no complete folder, names code that may not run, or is not trained and has no output
         layer.
     """
-    if source.is_dir():
-        check_model_folder(source, "labelled.augment", trust_remote_code=trust_remote_code)
     check_folder(source, KEY, str(source), trust_remote_code=trust_remote_code)
     check_tokenizers(source)
     if not epochs:

@@ -20,26 +20,25 @@ from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.console import without_loading_bars
 from xcompress.distillation.hardware import device, fast_inference
 from xcompress.distillation.teachers.layer_sources import (
-    check_files,
+    check_encoder,
     check_layer_sources,
-    check_layers,
     check_pooling,
     compare_shape,
-    import_layers,
+    open_student,
 )
 from xcompress.distillation.teachers.precomputed import open_precomputed
 from xcompress.distillation.teachers.vectors import in_batches, student_encoder
 from xcompress.errors import InputError, on_one_line
 from xcompress.files import hash_of, read_mapping, sha256_of
 from xcompress.metrics import Encode, unit_length
-from xcompress.modeling.load import is_student
-from xcompress.modeling.st_folder import folders_of
+from xcompress.modeling.load import is_rotary_bert, is_student
+from xcompress.modeling.st_folder import folders_of, is_pipeline
 from xcompress.modeling.tokenizer import NEWER_CLASS
 from xcompress.paths import as_path
 from xcompress.recipe import EncoderSection, EnsembleMember, Recipe
 from xcompress.recipe.validation import idle_keys, local_encoders, refuse
 from xcompress.sources import check, fingerprint, resolve
-from xcompress.sources.model_folder import NORMALIZE, read_modules
+from xcompress.sources.model_folder import NORMALIZE, check_model_folder, read_modules
 from xcompress.sources.python_code import FAILURES, PYTHON, current_folder_importable, open_code
 from xcompress.tokenizer_file import check_tokenizers
 
@@ -118,25 +117,37 @@ def check_local_encoders(recipe: Recipe) -> None:
 
 def _check_model(section: EncoderSection, path: Path, key: str) -> None:
     """Check that a model's files and the recipe say how a text becomes a vector."""
-    check_files(section, path, key)
-    if path.is_file() or section.tokenizer or is_student(path):  # which `import_layers` opens
-        check_layers(section, path, key)
-        return
-    check_folder(path, f"{key}.source", section.source, trust_remote_code=section.trust_remote_code)
-    check_pooling(section, path, key)
-    if section.pooling is None and not (path / "modules.json").is_file():
+    if _is_read_here(section, path):
+        check_encoder(section, path, key)
+    else:
+        check_folder(path, f"{key}.source", section.source, trust_remote_code=section.trust_remote_code)
+        check_pooling(section, path, key)
+    says_pooling = path.is_file() or (path / "modules.json").is_file() or is_student(path)
+    if not (section.pooling or section.tokenizer or says_pooling):
         raise InputError(
             f"{key}.pooling: not given, and {section.source} has no modules.json that says how its token vectors "
             "become a sentence vector; set it to mean or cls, as its model card says"
         )
 
 
+def _is_read_here(section: EncoderSection, path: Path) -> bool:
+    """Tell whether xcompress reads a model without sentence-transformers.
+
+    Without the code that they name, it reads families whose code transformers lacks, or has since version 5.19.
+    """
+    is_known = is_student(path) or (is_rotary_bert(path) and not section.trust_remote_code)
+    return path.is_file() or section.tokenizer is not None or is_known
+
+
 def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) -> None:
     """Check that sentence-transformers may open a folder, as far as that takes no weights.
 
     :param key: names the folder in the recipe, for error messages, as `source` does.
-    :raises InputError: when it holds no model, none with safetensors weights, or one that transformers does not know.
+    :raises InputError: when it holds no model, none with safetensors weights, one that transformers does not know, or
+        code that may not run.
     """
+    if path.is_dir():
+        check_model_folder(path, key.rpartition(".")[0], trust_remote_code=trust_remote_code)
     has_modules = (path / "modules.json").is_file()
     if not has_modules and not (path / "config.json").is_file():
         raise InputError(f"{key}: {source} holds neither modules.json nor config.json; name a model's folder")
@@ -197,13 +208,13 @@ def _open_model(section: EncoderSection, key: str) -> Encode:
     """Open a model as a `Student` where xcompress alone can read it, else with sentence-transformers."""
     path = locate(section, key)
     _check_model(section, path, key)
-    of_student = is_student(path)
-    if path.is_file() or section.tokenizer or of_student:
-        student, tokenizer = import_layers(section, path, key)
-        if not of_student and isinstance(section, EnsembleMember):
-            student.config = replace(student.config, normalize=section.normalize)
-        return student_encoder(key, student, tokenizer)
-    return _open_sentence_transformer(section, path, key)
+    if not _is_read_here(section, path):
+        return _open_sentence_transformer(section, path, key)
+    student, tokenizer = open_student(section, path, key, None if is_rotary_bert(path) else 128)
+    if not is_student(path) and isinstance(section, EnsembleMember):
+        is_scaled = section.normalize or (is_pipeline(path) and student.config.normalize)
+        student.config = replace(student.config, normalize=is_scaled)
+    return student_encoder(key, student, tokenizer)
 
 
 def _open_sentence_transformer(section: EncoderSection, path: Path, key: str) -> Encode:

@@ -1,4 +1,4 @@
-"""Layer sources: encoders whose layers, token embeddings and tokenizer the student copies."""
+"""Encoders that are read as a `Student`: some teachers, and layer sources, whose layers or embeddings are copied."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -44,15 +44,9 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> Description |
     :returns: what the files of a folder of another library say; None for a student and an E5S1 file.
     :raises InputError: as `import_layers`.
     """
-    check_files(section, path, key)
-    if is_student(path) and section.tokenizer:
-        raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
-    check_pooling(section, path, key)
+    described = check_encoder(section, path, key)
     if path.is_file():
         return None
-    described = None if is_student(path) else describe(path, prefix=section.prefix, pooling=section.pooling)
-    if described:
-        weights_files(described.transformer)
     config = described.config if described else read_config(path)
     # a student may have a linear head, as trained students have one
     unsupported = {
@@ -66,7 +60,30 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> Description |
             f"{key}.source: {section.source} has {' and '.join(features)}, and a layer source must not; "
             "choose another encoder, or use this one as the teacher"
         )
-    check_shape(section, config, key)
+    return described
+
+
+def check_encoder(section: EncoderSection, path: Path, key: str) -> Description | None:
+    """Check an encoder as `open_student` does, without its weights and its tokenizer.
+
+    :returns: as `check_layers`.
+    :raises InputError: as `open_student`.
+    """
+    if path.is_file() and not is_e5s1(path):
+        raise InputError(f"{key}.source: {section.source} is neither a model's folder, an E5S1 file nor .npy; name one")
+    if path.is_file() and section.tokenizer is None:
+        raise InputError(f"{key}.tokenizer: not given, and {section.source} has none; name its tokenizer.json")
+    if path.is_dir():
+        check_model_folder(path, key, trust_remote_code=section.trust_remote_code, only_read=True)
+    if is_student(path) and section.tokenizer:
+        raise InputError(f"{key}.tokenizer: {section.source} is a student, which has its own; leave tokenizer out")
+    check_pooling(section, path, key)
+    if path.is_file():
+        return None
+    described = None if is_student(path) else describe(path, prefix=section.prefix, pooling=section.pooling)
+    if described:
+        weights_files(described.transformer)
+    check_shape(section, described.config if described else read_config(path), key)
     return described
 
 
@@ -78,6 +95,20 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
         does not fit it.
     """
     check_layers(section, path, key)
+    student, tokenizer = open_student(section, path, key, max_tokens)
+    if not is_student(path):
+        student.config = replace(student.config, normalize=True)
+    return student, tokenizer
+
+
+def open_student(
+    section: EncoderSection, path: Path, key: str, max_tokens: int | None = None
+) -> tuple[Student, Tokenizer]:
+    """Open an encoder that `check_encoder` has checked as a `Student`.
+
+    :param max_tokens: longer texts are truncated; default: the encoder's own limit.
+    :raises InputError: when it is damaged, has features that a `Student` lacks, or the recipe does not fit it.
+    """
     tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
     student, tokenizer = import_encoder(
         path,
@@ -87,9 +118,7 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
         max_tokens=max_tokens,
         trust_remote_code=section.trust_remote_code,
     )
-    if not is_student(path):
-        student.config = replace(student.config, normalize=True)
-    elif section.prefix:
+    if is_student(path) and section.prefix:
         student.config = replace(student.config, prefix=section.prefix)
     check_shape(section, student.config, key)
     return student, tokenizer
@@ -119,19 +148,6 @@ def check_shape(section: EncoderSection, config: StudentConfig, key: str) -> Non
     :raises InputError: when they differ.
     """
     compare_shape(section, asdict(config) | {"num_hidden_layers": config.depth}, key)
-
-
-def check_files(section: EncoderSection, path: Path, key: str) -> None:
-    """Check that a path holds a model that is only data, and that an E5S1 file has a tokenizer.
-
-    :raises InputError: when it does not.
-    """
-    if path.is_file() and not is_e5s1(path):
-        raise InputError(f"{key}.source: {section.source} is neither a model's folder, an E5S1 file nor .npy; name one")
-    if path.is_file() and section.tokenizer is None:
-        raise InputError(f"{key}.tokenizer: not given, and {section.source} has none; name its tokenizer.json")
-    if path.is_dir():
-        check_model_folder(path, key, trust_remote_code=section.trust_remote_code)
 
 
 def compare_shape(section: EncoderSection, sizes: Mapping[str, object], key: str) -> None:
