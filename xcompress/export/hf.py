@@ -190,7 +190,7 @@ def _modernbert_config(config: StudentConfig) -> dict[str, Any]:
         "model_type": "modernbert",
         "transformers_version": TRANSFORMERS,
         **{key: sizes[name] for name, key in architecture.sizes.items()},
-        architecture.activation: architecture.gelu,
+        architecture.activation_key: architecture.activation,
         architecture.epsilon: config.layer_norm_eps,
         "pad_token_id": config.pad_token_id,
         # by default, those of another vocabulary

@@ -73,10 +73,10 @@ class Architecture:
     sizes: Mapping[str, str]
     """Keys in config.json by the fields of `StudentConfig`."""
     names: WeightNames
-    activation: str = "hidden_act"
+    activation_key: str = "hidden_act"
     """Key of the activation function in config.json."""
-    gelu: str = "gelu"
-    """The activation function."""
+    activation: str = "gelu"
+    """Its value there; others are not supported."""
     token_types: bool = True
     """Whether there are token types."""
     padding_id: int | None = 0
@@ -234,7 +234,7 @@ ARCHITECTURES = {
     "distilbert": Architecture(
         _SIZES | _DISTILBERT_SIZES,
         WeightNames(_EMBEDDINGS, _DISTILBERT_LAYER, layer_prefix="transformer.layer.{}."),
-        activation="activation",
+        activation_key="activation",
         token_types=False,
     ),
     "mpnet": Architecture(
@@ -251,7 +251,7 @@ ARCHITECTURES = {
     "modernbert": Architecture(
         _SIZES,
         WeightNames(_MODERNBERT_EMBEDDINGS, _MODERNBERT_LAYER, layer_prefix="layers.{}."),
-        activation="hidden_activation",
+        activation_key="hidden_activation",
         token_types=False,
         layers="modernbert",
         epsilon="norm_eps",
@@ -260,8 +260,8 @@ ARCHITECTURES = {
     "gemma3_text": Architecture(
         _SIZES | _LANGUAGE_MODEL_SIZES,
         WeightNames(_LANGUAGE_MODEL_EMBEDDINGS, _GEMMA_LAYER, layer_prefix="layers.{}."),
-        activation="hidden_activation",
-        gelu="gelu_pytorch_tanh",
+        activation_key="hidden_activation",
+        activation="gelu_pytorch_tanh",
         token_types=False,
         layers="gemma",
         epsilon="rms_norm_eps",
@@ -270,7 +270,7 @@ ARCHITECTURES = {
     "qwen3": Architecture(
         _SIZES | _LANGUAGE_MODEL_SIZES,
         WeightNames(_LANGUAGE_MODEL_EMBEDDINGS, _QWEN_LAYER, layer_prefix="layers.{}."),
-        gelu="silu",
+        activation="silu",
         token_types=False,
         padding_id=None,
         layers="qwen",
@@ -287,7 +287,7 @@ ARCHITECTURES = {
     "nomic_bert": Architecture(
         _SIZES,
         WeightNames(_EMBEDDINGS_WITH_OUTER_NORM, _NOMIC_LAYER, layer_prefix="encoder.layers.{}."),
-        gelu="silu",
+        activation="silu",
         layers="nomic",
     ),
     "gte": _GTE,
@@ -314,7 +314,7 @@ def read_architecture(config: Mapping[str, Any], file: Path) -> tuple[StudentCon
         raise InputError(f"{file}: has a quantization_config; give the encoder as it was before it was quantized")
     if model_type == "ernie" and config.get("use_task_id"):
         architecture = _ERNIE_WITH_TASKS
-    supported_values: dict[str, object] = {architecture.activation: architecture.gelu, "is_decoder": False}
+    supported_values: dict[str, object] = {architecture.activation_key: architecture.activation, "is_decoder": False}
     if architecture.embedding_width:
         supported_values[architecture.embedding_width] = config.get("hidden_size")
     if architecture.relative_bias:
@@ -370,7 +370,7 @@ def to_student_names(weights: Mapping[str, Tensor], names: WeightNames, layers: 
     :param weights: weights by the encoder's names, behind any common prefix (`bert.`, `roberta.`, `model.` ...).
     :param names: the encoder's names.
     :param layers: number of layers.
-    :raises InputError: when there are several encoders with prefixes of as many parts.
+    :raises InputError: when the weights are of several encoders, and none of them has the shortest prefix.
     """
     word_embeddings = names.embeddings[_WORD_EMBEDDINGS]
     # an encoder inside another part, such as one that follows slowly in training, has a longer prefix

@@ -26,7 +26,7 @@ _UNSEEN = -1e4
 
 @dataclass(frozen=True)
 class RotaryAttention:
-    """What sets the attention of a layer apart from that of the other layers, where positions are rotary."""
+    """The attention of a layer with rotary positions, where it may differ from that of the other layers."""
 
     rotary_base: float
     """Base of the wavelengths of the rotary positions (Su et al., 2021)."""
@@ -57,7 +57,7 @@ class RotaryAttention:
 
 @dataclass(frozen=True)
 class ModernBertAttention(RotaryAttention):
-    """What sets the attention of a layer of ModernBERT apart from that of its other layers."""
+    """The attention of a layer of ModernBERT."""
 
     norm: bool = True
     """Whether a norm comes in front of it. The first layer has none, as the embeddings end with one."""
@@ -65,7 +65,7 @@ class ModernBertAttention(RotaryAttention):
 
 @dataclass(frozen=True)
 class RotaryBertAttention(RotaryAttention):
-    """What sets a layer of BERT with rotary positions apart from a layer of BERT; all layers of a student have it."""
+    """A layer of BERT with rotary positions, and what else may differ from BERT. All layers of a student are alike."""
 
     gate: Literal["gelu", "silu"] | None = None
     """Activation of a gated feed-forward part; None: that of BERT, with GELU and no gate."""
@@ -242,7 +242,7 @@ class RmsNormLayer(nn.Module):
 
 
 class Uninitialized(TorchFunctionMode):
-    """A block whose new modules have weights of any value, which are read or shared afterwards.
+    """A context in which new modules do not initialise their weights, as these are read or shared afterwards.
 
     Random numbers for 44 million weights take half a second. On the device meta, which has no numbers, the first ones
     make torch import its compiler, which takes more than a second.

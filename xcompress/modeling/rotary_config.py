@@ -28,11 +28,8 @@ def read_rotary(config: Mapping[str, Any], kind: LayerKind) -> dict[str, Any]:
     """
     if kind == "bert":
         return {}
-    if kind == "modernbert":
-        return {"modernbert": _read_modernbert(config)}
-    if kind == "gemma":
-        return {"gemma": _read_gemma(config)}
-    return {"qwen": _read_qwen(config)} if kind == "qwen" else {"rotary_bert": _read_rotary_bert(config)}
+    readers = {"modernbert": _read_modernbert, "gemma": _read_gemma, "qwen": _read_qwen}
+    return {kind: readers[kind](config)} if kind in readers else {"rotary_bert": _read_rotary_bert(config)}
 
 
 def _read_modernbert(config: Mapping[str, Any]) -> tuple[ModernBertAttention, ...]:
@@ -49,7 +46,7 @@ def _read_modernbert(config: Mapping[str, Any]) -> tuple[ModernBertAttention, ..
     bases = config.get("global_rope_theta", 160_000.0), config.get("local_rope_theta", 10_000.0)
     kinds = [_LOCAL if number % every else _GLOBAL for number in range(config["num_hidden_layers"])]
     layers = _read_rotary_layers(config, kinds, (bases[0], bases[0] if bases[1] is None else bases[1]), local // 2)
-    return tuple(ModernBertAttention(base, window, norm=row > 0) for row, (base, window) in enumerate(layers))
+    return tuple(ModernBertAttention(layer.rotary_base, layer.window, norm=row > 0) for row, layer in enumerate(layers))
 
 
 def _read_gemma(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
@@ -78,8 +75,7 @@ def _read_gemma(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
     kinds = [_LOCAL if (row + 1) % every else _GLOBAL for row in range(config["num_hidden_layers"])]
     bases = config.get("rope_theta", 1_000_000.0), config.get("rope_local_base_freq", 10_000.0)
     # transformers reads the window as that of both sides together
-    layers = _read_rotary_layers(config, kinds, bases, local // 2)
-    return tuple(RotaryAttention(base, window) for base, window in layers)
+    return _read_rotary_layers(config, kinds, bases, local // 2)
 
 
 def _read_qwen(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
@@ -88,8 +84,7 @@ def _read_qwen(config: Mapping[str, Any]) -> tuple[RotaryAttention, ...]:
     :raises InputError: when a key has another type, a layer has a window, or the positions are scaled.
     """
     kinds, base = [_GLOBAL] * config["num_hidden_layers"], config.get("rope_theta", 10_000.0)
-    layers = _read_rotary_layers(config, kinds, (base, base), 0)
-    return tuple(RotaryAttention(base, window) for base, window in layers)
+    return _read_rotary_layers(config, kinds, (base, base), 0)
 
 
 def _read_rotary_bert(config: Mapping[str, Any]) -> tuple[RotaryBertAttention, ...]:
@@ -128,7 +123,7 @@ def _read_rotary_bert(config: Mapping[str, Any]) -> tuple[RotaryBertAttention, .
 
 def _read_rotary_layers(
     config: Mapping[str, Any], kinds: object, bases: tuple[float, float], window: int
-) -> list[tuple[float, int | None]]:
+) -> tuple[RotaryAttention, ...]:
     """Read the rotary base and the window of each layer, from the keys of transformers 5 or of the versions before it.
 
     :param kinds: of the layers, where config.json has no layer_types.
@@ -150,4 +145,4 @@ def _read_rotary_layers(
         if not isinstance(own, dict) or own.get("rope_type", "default") != "default":
             raise InputError(f"rope_parameters has {short_repr(own)}, only the rope_type 'default' is supported")
         base_of[kind] = own.get("rope_theta", base)
-    return [(base_of[kind], window if kind == _LOCAL else None) for kind in kinds]
+    return tuple(RotaryAttention(base_of[kind], window if kind == _LOCAL else None) for kind in kinds)

@@ -146,12 +146,15 @@ class StudentConfig:
 
     @property
     def language_model(self) -> str | None:
-        """The language model that has such layers, if any."""
+        """The language model that the layers come from, Gemma or Qwen3; None for others."""
         return "Gemma" if self.gemma else "Qwen3" if self.qwen else None
 
     @property
     def unusual_layers(self) -> str | None:
-        """What messages call layers that no checkpoint and no file for phones has, and no student is trained with."""
+        """The name in messages of layers that are not trained, and exported to no checkpoint and no file for phones.
+
+        None for others.
+        """
         return self.language_model or ("BERT with rotary positions" if self.rotary_bert else None)
 
     @property

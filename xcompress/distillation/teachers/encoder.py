@@ -122,7 +122,7 @@ def _check_model(section: EncoderSection, path: Path, key: str) -> None:
     else:
         check_folder(path, f"{key}.source", section.source, trust_remote_code=section.trust_remote_code)
         check_pooling(section, path, key)
-    says_pooling = path.is_file() or (path / "modules.json").is_file() or is_student(path)
+    says_pooling = path.is_file() or is_pipeline(path) or is_student(path)
     if not (section.pooling or section.tokenizer or says_pooling):
         raise InputError(
             f"{key}.pooling: not given, and {section.source} has no modules.json that says how its token vectors "
@@ -131,12 +131,13 @@ def _check_model(section: EncoderSection, path: Path, key: str) -> None:
 
 
 def _is_read_here(section: EncoderSection, path: Path) -> bool:
-    """Tell whether xcompress reads a model without sentence-transformers.
+    """Tell whether xcompress opens a model without sentence-transformers.
 
-    Without the code that they name, it reads families whose code transformers lacks, or has since version 5.19.
+    It does so with a BERT with rotary positions, which transformers does not know before version 5.19, or knows only
+    with the code of the model, unless the recipe lets that code run.
     """
-    is_known = is_student(path) or (is_rotary_bert(path) and not section.trust_remote_code)
-    return path.is_file() or section.tokenizer is not None or is_known
+    is_without_code = is_rotary_bert(path) and not section.trust_remote_code
+    return path.is_file() or section.tokenizer is not None or is_student(path) or is_without_code
 
 
 def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) -> None:
@@ -210,6 +211,7 @@ def _open_model(section: EncoderSection, key: str) -> Encode:
     _check_model(section, path, key)
     if not _is_read_here(section, path):
         return _open_sentence_transformer(section, path, key)
+    # others have always been cut at 128 tokens, and vectors that a run has stored stay valid
     student, tokenizer = open_student(section, path, key, None if is_rotary_bert(path) else 128)
     if not is_student(path) and isinstance(section, EnsembleMember):
         is_scaled = section.normalize or (is_pipeline(path) and student.config.normalize)

@@ -37,7 +37,7 @@ class StoredVectors:
     """
 
     def __init__(self, *tables: NDArray[np.float16], scales: Sequence[float] = (1.0,)) -> None:
-        """Read the tables of the models, (N, D1), (N, D2), ..., each multiplied by its scale."""
+        """Take the tables of the models, (N, D1), (N, D2), ..., and the factor of each."""
         self.tables, self.scales = tables, scales
 
     def __len__(self) -> int:
