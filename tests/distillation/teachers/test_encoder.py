@@ -499,6 +499,12 @@ def test_a_family_is_read_without_the_code_that_it_names(kind: str, pooling: str
     assert not (tmp_path / "ran").exists()
 
 
+def test_the_code_of_a_family_runs_where_the_recipe_allows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(encoders, "_open_sentence_transformer", lambda section, path, key: path)
+    section = TeacherSection(source=str(save_rotary(tmp_path, "new")), normalize=False, trust_remote_code=True)
+    assert open_encoder(section, "teacher") == tmp_path
+
+
 def test_a_family_without_modules_is_pooled_and_scaled_as_the_recipe_says(tmp_path: Path) -> None:
     folder = save_rotary(tmp_path, "new", "mean")
     expected = open_encoder(TeacherSection(source=str(folder)), "teacher")(TEXTS)
