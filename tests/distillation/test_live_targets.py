@@ -39,6 +39,11 @@ def test_a_family_whose_code_is_not_run_is_a_stored_or_live_teacher(recipe: Path
     teacher = save_rotary(tmp_path / "gte", "new", auto_map={"AutoModel": "modeling.Own"})
     stage = stages_of(all="objectives: {teacher: 100}, steps: 4")
     changes = [stage, "precision=float32", "widths=equal", f"teacher={{source: {teacher}}}"]
+    plan(load_recipe(recipe, changes), tmp_path / "0")
+    (teacher / "tokenizer.json").rename(tmp_path / "kept.json")
+    with pytest.raises(InputError, match=r"tokenizer\.json: no such file; name the tokenizer\.json that belongs"):
+        plan(load_recipe(recipe, changes), tmp_path / "0")
+    (tmp_path / "kept.json").rename(teacher / "tokenizer.json")
     runs = [distill(load_recipe(recipe, [*changes, *more]), tmp_path / str(len(more))) for more in ((), (LIVE,))]
     assert losses(runs[1], "1-all") == pytest.approx(losses(runs[0], "1-all"), rel=1e-3)
 

@@ -31,14 +31,12 @@ def check_layer_sources(recipe: Recipe) -> None:
             continue
         path = as_path(section.source)
         described = check_layers(section, path, key)
-        if described and not section.tokenizer:
-            open_own_tokenizer(described.transformer, None, described.config.vocab_size)
         if recipe.assistant and section is recipe.assistant.layer_source and path.is_dir():
             student_config(described.config if described else read_config(path), recipe.student)
 
 
 def check_layers(section: EncoderSection, path: Path, key: str) -> Description | None:
-    """Check a layer source as `import_layers` does, without its weights and its tokenizer.
+    """Check a layer source as `import_layers` does, without its weights.
 
     :param path: its local path.
     :returns: what the files of a folder of another library say; None for a student and an E5S1 file.
@@ -64,7 +62,7 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> Description |
 
 
 def check_encoder(section: EncoderSection, path: Path, key: str) -> Description | None:
-    """Check an encoder as `open_student` does, without its weights and its tokenizer.
+    """Check an encoder before `open_student`, without its weights.
 
     :returns: as `check_layers`.
     :raises InputError: as `open_student`.
@@ -83,6 +81,8 @@ def check_encoder(section: EncoderSection, path: Path, key: str) -> Description 
     described = None if is_student(path) else describe(path, prefix=section.prefix, pooling=section.pooling)
     if described:
         weights_files(described.transformer)
+        if not section.tokenizer:
+            open_own_tokenizer(described.transformer, None, described.config.vocab_size)
     check_shape(section, described.config if described else read_config(path), key)
     return described
 
@@ -101,12 +101,10 @@ def import_layers(section: EncoderSection, path: Path, key: str, max_tokens: int
     return student, tokenizer
 
 
-def open_student(
-    section: EncoderSection, path: Path, key: str, max_tokens: int | None = None
-) -> tuple[Student, Tokenizer]:
-    """Open an encoder that `check_encoder` has checked as a `Student`.
+def open_student(section: EncoderSection, path: Path, key: str, max_tokens: int | None) -> tuple[Student, Tokenizer]:
+    """Open an encoder as a `Student`, after `check_encoder`.
 
-    :param max_tokens: longer texts are truncated; default: the encoder's own limit.
+    :param max_tokens: longer texts are truncated; None: the encoder's own limit.
     :raises InputError: when it is damaged, has features that a `Student` lacks, or the recipe does not fit it.
     """
     tokenizer_file = resolve(section.tokenizer.source, section.tokenizer.sha256) if section.tokenizer else None
