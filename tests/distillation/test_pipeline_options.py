@@ -319,11 +319,6 @@ def test_three_sentences_are_text_enough_for_the_embeddings(recipe_file: Path, t
     assert facts["corpus"]["holdout"] == {"de": 0} and facts["1-embedding"]["loss"]
 
 
-def test_recurrences_may_differ_from_the_assistants_depth(recipe_file: Path, tmp_path: Path) -> None:
-    finished, _ = run(recipe_file, tmp_path, CONTRAST, "student.unit_layers=3", "student.recurrences=1")
-    assert (load_finite(finished).config.unit_layers, load_finite(finished).config.recurrences) == (3, 1)
-
-
 @pytest.mark.parametrize(
     ("layers", "kept"),
     [

@@ -61,10 +61,6 @@ def test_front_of_points_by_hand() -> None:
     assert pareto_front(points) == [1, 3]
 
 
-def test_equal_points_are_both_on_the_front() -> None:
-    assert sorted(pareto_front([(1.0, 2.0), (1.0, 2.0), (3.0, 2.0)])) == [0, 1]
-
-
 def test_front_of_none_and_of_one() -> None:
     assert pareto_front([]) == []
     assert pareto_front([(3.0, 3.0)]) == [0]
