@@ -3,9 +3,11 @@
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +30,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(os.environ[RUN_FOLDER], ignore_errors=True)
 
 
+def pytest_collection() -> None:
+    """Import the tests without a search for garbage, of which there is none: it takes a sixth of the time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Search for garbage again."""
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files with most slow tests first, so that with `--dist loadfile` no process ends long after another."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
@@ -36,12 +48,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def little_garbage_to_search() -> None:
-    """Leave what is there before a file's tests, above all the libraries, out of the collections of garbage after it.
-
-    transformers collects after every training, and with the libraries of all tests loaded that takes a second.
-    """
+    """Leave what is there before a file's tests, above all the libraries, out of later collections of garbage."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collected_after_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep transformers from it: with the libraries of all tests loaded, it takes longer than a training of a test."""
+    if memory := sys.modules.get("accelerate.utils.memory"):
+        monkeypatch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))
 
 
 @pytest.fixture(autouse=True)

@@ -109,8 +109,16 @@ def test_an_input_without_end_is_left_when_the_reader_has_enough() -> None:
     assert (done.stderr, json.loads(done.stdout)["text"]) == ("0\n", "rain")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", ["models", "--version", "embed rain --model $B", "embed rain --model $B --json"])
+@pytest.mark.parametrize(
+    ("command", "unbuffered"),
+    [
+        ("models", ""),
+        ("models", "1"),
+        ("--version", ""),
+        ("embed rain --model $B", ""),
+        ("embed rain --model $B --json", "1"),
+    ],
+)
 def test_output_on_a_full_disk_is_one_line(command: str, unbuffered: str) -> None:
     done = shell(f"PYTHONUNBUFFERED={unbuffered} $X {command} > /dev/full")
     assert done.returncode == 1

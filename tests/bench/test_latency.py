@@ -56,10 +56,11 @@ def test_calls_per_turn() -> None:
 
 def test_summary_by_hand() -> None:
     own = [[1.0, 1.0, 4.0], [2.0, 2.0, 2.0], [3.0, 3.0, 3.0]]
-    found = summarize_calls(Shape(1, 16), 1, own, [[4.0], [4.0], [4.0]])
+    found = summarize_calls(Shape(1, 16), 1, own, [[4.0], [4.0], [4.0]], multiply_adds=80, peak=400.0)
     assert (found.calls, found.rounds, found.least, found.p50, found.most) == (9, 3, 1.0, 2.0, 4.0)
     assert found.speedup == 2.0, "the median of 4/1, 4/2 and 4/3"
     assert found.spread == pytest.approx(0.5)
+    assert found.peak_share == 0.1, "80 in 2 s, of 400 in one"
     assert found.noisy
     quiet = summarize_calls(Shape(1, 16), 1, [[1.0, 1.01, 0.99, 1.0]], None)
     assert quiet.speedup is None

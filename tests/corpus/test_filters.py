@@ -13,10 +13,6 @@ def why_dropped(pair: Pair, limits: Limits) -> str | None:
     return kept if isinstance(kept, str) else None
 
 
-def keep(pair: Pair, limits: Limits) -> bool:
-    return why_dropped(pair, limits) is None
-
-
 @pytest.mark.parametrize(
     "kept",
     [
@@ -25,12 +21,14 @@ def keep(pair: Pair, limits: Limits) -> bool:
         pair("The shop opens at nine today.", "Dükkân bugün dokuzda açılıyor.", "tr"),
         pair("The children play in the garden.", "يلعب الأطفال في الحديقة.", "ar"),
         pair("The children are playing in the garden behind the house.", "孩子们在屋后的花园里玩耍。", "zh"),
+        pair("word " * 64, "Wort " * 64),
+        pair("From %s to %s by %s they all went.", "Von %s bis %s mit %s gingen alle."),
+        pair("The cat sleeps on the sofa in the garden", "Es schläft"),
         pair("Press the “Pay now”-button to go on.", 'Auf den "Jetzt zahlen"-Knopf drücken.'),
     ],
 )
 def test_sentences_are_kept(kept: Pair) -> None:
     assert why_dropped(kept, Limits()) is None
-    assert keep(kept, Limits())
 
 
 @pytest.mark.parametrize(
@@ -40,6 +38,7 @@ def test_sentences_are_kept(kept: Pair) -> None:
         (pair("%s and %s and %s", "%s und %s und %s"), "too short"),
         (pair("word " * 65, "Wort " * 65), "too long"),
         (pair("the red door of house " + "<b>" * 700, "die rote Tür des Hauses"), "too long"),
+        (pair("the red door of house", "die rote Tür des Hauses" + "<b>" * 700), "too long"),
         (pair("The cat sleeps on the sofa.", "Die Katze schläft\0 auf dem Sofa."), "code or symbols"),
         (pair("The cat sleeps on the sofa.", "Die Katze schläft\ud800 auf dem Sofa."), "code or symbols"),
         (pair("There are %d cats here", "Hier sind Katzen"), "placeholders"),
@@ -52,13 +51,12 @@ def test_sentences_are_kept(kept: Pair) -> None:
         (pair("Call the function open_door() with care", "Die Funktion open_door() aufrufen"), "code or symbols"),
         (pair("a 1 b 2 c 3 d 4 5 6 7 8 9", "e 1 f 2 g 3 h 4 5 6 7 8 9"), "code or symbols"),
         (pair("The cat sleeps on the sofa.", ""), "code or symbols"),
-        (pair("The cat sleeps on the old sofa in the big room.", "Ja."), "lengths differ"),
-        (pair("The children play in the garden.", "Les enfants jouent au jardin.", "ar"), "wrong script"),
+        (pair("The cat sleeps on the sofa in the garden.", "Es schläft"), "lengths differ"),
+        (pair("The children play in the garden.", "Les enfants jouent dans الحديقة", "ar"), "wrong script"),
     ],
 )
 def test_other_pairs_are_dropped(dropped: Pair, reason: str) -> None:
     assert why_dropped(dropped, Limits()) == reason
-    assert not keep(dropped, Limits())
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,7 @@ def test_signs_of_prose_are_no_code(sign: str) -> None:
 
 def test_limits_are_knobs() -> None:
     short = pair("Open the door", "Die Tür öffnen")
-    assert keep(short, Limits(min_words=3))
+    assert why_dropped(short, Limits(min_words=3)) is None
     assert why_dropped(short, Limits(min_words=1, max_words=2)) == "too long"
 
 
@@ -139,7 +137,7 @@ def test_only_texts_that_may_be_too_long_are_counted() -> None:
     limit = TokenLimit(26, count)
     assert limit.admits("Wait for the boat") and limit.admits("x" * 22) and counted == []
     assert limit.admits("x" * 26) and not limit.admits("x" * 27)
-    assert not limit.admits("\ufdfa" * 9 + "x" * 20)  # a ligature of eighteen letters
+    assert limit.admits("\ufdfa" * 7)  # a ligature of three bytes, and of eighteen letters in NFKC
     assert len(counted) == 3
     of_bytes = TokenLimit(26, lambda text: len(text.encode()))
     assert not of_bytes.admits("\uff0c" * 10)  # full-width commas: three bytes each, and one in NFKC

@@ -55,6 +55,13 @@ def test_blank_lines_crlf_and_a_byte_order_mark(tmp_path: Path) -> None:
     assert (tally.good, tally.bad) == (2, {})
 
 
+def test_lines_are_numbered_through_all_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.corpus.pairs.LINES", 3)
+    (tmp_path / "x.tsv").write_bytes(b"a\tb\n" * 8)
+    chunks = chunks_of_lines(tmp_path / "x.tsv", Tally(tmp_path / "x.tsv"))
+    assert [(first, len(lines)) for first, lines in chunks] == [(1, 3), (4, 3), (7, 2)]
+
+
 def test_tabs_in_a_text_do_not_make_columns() -> None:
     assert as_line(Pair("a\tb\nc\u2028d", "e", "de", "o")) == b"a b c d\te\n"
 

@@ -75,7 +75,8 @@ def test_the_order_does_not_matter_but_the_seed_does() -> None:
 
 
 def test_sentences_in_all_languages_come_first() -> None:
-    pairs = pairs_of("de", range(1000)) + pairs_of("ar", range(400, 600))
+    """Those in one language alone are more than are looked at."""
+    pairs = pairs_of("de", range(1000)) + pairs_of("ar", range(400, 600)) + pairs_of("ar", range(2000, 2400))
     holdout = split(pairs, 50, seed=0)[1]
     assert Counter(pair.language for pair in holdout) == {"de": 50, "ar": 50}
 
@@ -84,6 +85,8 @@ def test_every_language_gets_its_share() -> None:
     pairs = pairs_of("de", range(4000)) + pairs_of("fr", range(4000)) + pairs_of("ar", range(8000, 8100))
     holdout = Counter(pair.language for pair in split(pairs, 900, seed=0)[1])
     assert holdout["de"] >= 300 and holdout["fr"] >= 300 and holdout["ar"] == 25
+    apart = pairs_of("de", range(1000)) + pairs_of("ar", range(2000, 2500))
+    assert Counter(pair.language for pair in split(apart, 50, seed=0)[1]) == {"de": 25, "ar": 25}
 
 
 def test_a_small_corpus_keeps_three_quarters_for_training() -> None:

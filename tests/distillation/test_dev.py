@@ -33,5 +33,5 @@ def test_a_correlation_that_is_not_defined_counts_as_zero() -> None:
 
 
 def test_a_sentence_that_two_pairs_share_is_found_once() -> None:
-    pairs = [Pair("a", "b", "de", ""), Pair("cc", "dd", "de", ""), Pair("eee", "dd", "de", "")]
+    pairs = [Pair("cc", "dd", "de", ""), Pair("a", "b", "de", ""), Pair("eee", "dd", "de", "")]
     assert dev_scores(by_length, DevSet(pairs, None, None)).retrieval == {"de": 100}

@@ -5,7 +5,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-import torch
 
 from tests.helpers.recipe import (
     FROM_SCRATCH,
@@ -16,18 +15,16 @@ from tests.helpers.recipe import (
     write_labelled,
     write_monolingual,
 )
-from tests.helpers.student import make_student
 from xcompress.corpus.graded import DATA, builtin
 from xcompress.corpus.pairs import Pair
 from xcompress.corpus.store import PairFile
 from xcompress.distillation.collapse import CollapseError, DivergenceError
-from xcompress.distillation.losses.stage import SentenceVectors, after_step, sentence_loss
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import plan
 from xcompress.errors import InputError
 from xcompress.files import read_json
 from xcompress.modeling.student import Student
-from xcompress.recipe import Stage, load_recipe
+from xcompress.recipe import load_recipe
 
 FLOAT32 = "precision=float32"
 """For trainings of many steps: most processors compute bfloat16 more slowly. Short ones use it with every objective."""
@@ -174,24 +171,6 @@ def test_another_draw_of_groups_trains_again_and_keeps_what_groups_are_made_of(t
     recipe = load_recipe(run / "recipe.yaml", ["stages.a.seed=77"])
     again = read_json(distill(recipe, run) / "manifest.json")["steps"]
     assert again["groups"]["key"] == keys["groups"] and again["1-a"]["key"] != keys["1-a"]
-
-
-def test_the_moving_teacher_has_no_gradient_and_follows_slowly() -> None:
-    stage = Stage(train="student", objectives={"moving_teacher": 1}, steps=10, moving_decay=0.75)
-    model = SentenceVectors(make_student(), stage)
-    batch = {"input_ids": torch.randint(5, 300, (8, 6)), "attention_mask": torch.ones(8, 6, dtype=torch.int64)}
-    sentence_loss(stage)(model, {"translations": batch}).backward()
-    assert model.moving is not None
-    assert all(weight.grad is None for weight in model.moving.parameters())
-    assert any(weight.grad is not None for weight in model.student.parameters())
-    before = {name: weight.clone() for name, weight in model.student.named_parameters()}
-    with torch.no_grad():
-        model.student.unit[0].output.weight.add_(1)
-    move = after_step(stage, model)
-    assert move is not None
-    move(1, 10)
-    moved = next(weight for name, weight in model.moving.named_parameters() if name.endswith("unit.0.output.weight"))
-    torch.testing.assert_close(moved.float(), before["unit.0.output.weight"] + 0.25)
 
 
 @pytest.mark.parametrize(

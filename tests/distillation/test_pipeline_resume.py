@@ -14,10 +14,10 @@ from tests.helpers.recipe import FROM_SCRATCH, losses, stages_of, write_recipe
 from xcompress.files import read_json, sha256_of
 
 KILLS = ("1-assistant", "2-embedding", "3-imitation", "4-contrast", "4-contrast")
-SETTINGS = {"assistant.steps": 40, "embedding.steps": 60, "imitation.steps": 40, "contrast.steps": 80} | {
+SETTINGS = {"assistant.steps": 20, "embedding.steps": 30, "imitation.steps": 20, "contrast.steps": 80} | {
     f"{stage}.checkpoint_steps": 3 for stage in ("assistant", "embedding", "imitation", "contrast")
 }
-"""A stage takes about a second, of which a kill picks a moment.
+"""A stage takes up to a second, of which a kill picks a moment.
 
 In the stage that is killed twice, a logged loss is the mean of two steps, and half of the checkpoints lie between
 the two.

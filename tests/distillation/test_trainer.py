@@ -10,6 +10,7 @@ import torch
 import yaml
 from torch import nn
 
+from tests.helpers.student import make_student
 from xcompress.distillation import distributed
 from xcompress.distillation.stages import check_batch
 from xcompress.distillation.trainer import (
@@ -141,6 +142,31 @@ def test_a_stage_of_one_step_is_trained_whatever_its_warmup(tmp_path: Path) -> N
     loss = lambda model, batches: model(batches["translations"]["numbers"]).mean()  # noqa: E731
     train(Job("stage", stage, tmp_path / "work", seed=1, bf16=False), model, loss, TwoRows())
     assert model.bias.item() == pytest.approx(before - 0.5, abs=1e-3)
+
+
+def test_a_long_gradient_is_cut_to_length_1(tmp_path: Path) -> None:
+    stage = Stage(
+        train="student", objectives={"teacher": 1}, steps=1, batch_size=2, warmup=0, learning_rate=0.5, optimizer="lars"
+    )
+    model = nn.Linear(1, 1)
+    before = model.bias.item()
+    loss = lambda model, batches: 1000 * model(batches["translations"]["numbers"]).mean()  # noqa: E731
+    train(Job("stage", stage, tmp_path / "work", seed=1, bf16=False), model, loss, TwoRows())
+    assert model.bias.item() == pytest.approx(before - 0.5 / math.sqrt(2)), "weight and bias have equal gradients"
+
+
+@pytest.mark.parametrize(("optimizer", "adapt"), [("adamw", [None] * 3), ("lars", [True, True, False])])
+def test_embeddings_have_a_rate_of_their_own_and_vectors_no_decay(optimizer: str, adapt: list[bool | None]) -> None:
+    rates = {"learning_rate": 0.5, "embedding_learning_rate": 0.25, "weight_decay": 0.1}
+    stage = Stage.model_validate(
+        {"train": "student", "objectives": {"teacher": 1}, "steps": 1, "optimizer": optimizer, **rates}
+    )
+    student = make_student()
+    embeddings, matrices, vectors = groups = _optimizer(student, stage).param_groups
+    assert [(group["lr"], group["weight_decay"]) for group in groups] == [(0.25, 0), (0.5, 0.1), (0.5, 0)]
+    assert [group.get("adapt") for group in groups] == adapt
+    assert [id(weight) for weight in embeddings["params"]] == [id(student.embeddings.word.weight)]
+    assert [{weight.ndim for weight in group["params"]} for group in (matrices, vectors)] == [{2}, {1}]
 
 
 def test_every_pair_is_read_once_in_an_order_that_depends_on_the_seed_alone(tmp_path: Path) -> None:

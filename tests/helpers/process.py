@@ -1,5 +1,6 @@
 """Commands in processes of their own, which a test may kill."""
 
+import gc
 import multiprocessing
 import os
 import socket
@@ -79,6 +80,7 @@ def start_workers(
 def _run(
     arguments: list[str], output: Path, environment: Mapping[str, str], prepare: Callable[[], object] | None
 ) -> None:
+    gc.freeze()  # transformers collects garbage after every training: not among the modules that are loaded
     os.environ.update(environment)
     if prepare:
         prepare()

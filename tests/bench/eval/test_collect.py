@@ -12,7 +12,7 @@ import yaml
 
 from tests.helpers import SHARED
 from tests.helpers.files import nested_folders
-from xcompress.bench.eval import QUICK_PAIRS, collect
+from xcompress.bench.eval import QUICK_PAIRS, QUICK_SENTENCES, collect
 from xcompress.bench.eval.classification import Classification
 from xcompress.bench.eval.data import pair_up, sample
 from xcompress.bench.eval.retrieval import Retrieval
@@ -254,14 +254,22 @@ def test_quick_tasks_are_short(data: Path) -> None:
 
 
 def test_a_quick_task_keeps_every_label(data: Path) -> None:
-    """Labels that alternate would be lost if every second row was kept."""
+    """Labels that alternate would be lost if every second row was kept, and a rare one if it was not the first."""
     for name in ("en.train.tsv", "en.dev.tsv"):
-        put(data / "alternating" / name, [f"{'ab'[n % 2]}\t{name} sentence {n}" for n in range(4000)])
+        labels = ["c", *("ab"[n % 2] for n in range(4000))]
+        put(data / "alternating" / name, [f"{label}\t{name} sentence {n}" for n, label in enumerate(labels)])
     suite = collect(data, quick=True)
     (task,) = (task for task in suite.tasks if isinstance(task, Classification) and task.name == "alternating")
     assert task.rows < 400
     for rows in (*task.training.values(), *task.testing.values()):
-        assert {label for label, _ in rows} == {"a", "b"}
+        assert {label for label, _ in rows} == {"a", "b", "c"}
+
+
+def test_a_task_that_is_somewhat_too_large_for_a_quick_bench_is_halved(tmp_path: Path) -> None:
+    allowance = QUICK_SENTENCES - len(collect(None, quick=True).sentences())
+    for side in ("deu", "eng"):
+        put(tmp_path / f"tatoeba.deu-eng.{side}", [f"{side} sentence {n}" for n in range(allowance * 3 // 4)])
+    assert len(collect(tmp_path, quick=True).sentences()) <= QUICK_SENTENCES
 
 
 def test_distractors_come_from_plain_text(data: Path) -> None:

@@ -141,6 +141,13 @@ def test_a_probe_whose_folds_would_have_one_label_is_not_cross_validated() -> No
     assert hasattr(Probe(vectors, ["sports"] * 19 + ["travel"] * 2)._model, "best_params_")
 
 
+def test_a_probe_learns_from_components_of_any_size() -> None:
+    vectors = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
+    labels = np.where(vectors[:, 0] > 0, "sports", "travel")
+    vectors[:, 0] /= 1e4
+    assert (Probe(vectors[:100], labels[:100].tolist()).predict(vectors[100:]) == labels[100:]).mean() > 0.8
+
+
 def test_classification_by_hand() -> None:
     test = Classification("topics", {"en": TRAIN}, {"de": GERMAN, "en": TRAIN, "fr": GERMAN[:4]})
     found = evaluate(test, topics)

@@ -70,6 +70,8 @@ def test_every_language_is_drawn_equally_often() -> None:
     assert Counter(int(row) // 20 for row in drawn) == {0: 15, 1: 15}
     assert len(set(drawn.tolist())) == 16, "no pair comes twice before all of its language have come"
     assert (drawn[1::2] == 20).all(), "languages take turns"
+    first, second = draw(LANGUAGES[:1], 40, seed=1).reshape(2, 20).tolist()
+    assert first != second and sorted(first) == sorted(second), "pairs come again in another order"
 
 
 def test_a_draw_depends_on_the_seed_alone() -> None:

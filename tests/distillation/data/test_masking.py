@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from xcompress.distillation.data.batches import WordLabels
 from xcompress.distillation.data.masking import MaskedWord, MaskingConfig, choose_words, label_distributions, mask_words
 from xcompress.recipe import WordTask
 
@@ -170,3 +171,10 @@ def test_the_mask_covers_the_chosen_word_alone() -> None:
     assert [ids.tolist() for ids in targets] == [TARGET.tolist(), [START, KATZE, MASK, END], [START, END]]
     assert sources[0].dtype == np.int32
     assert MASK not in SOURCE and MASK not in TARGET
+
+
+@pytest.mark.parametrize(("tasks", "masks"), [(("reconstruction",), 0), (("reconstruction", "unified"), 1)])
+def test_no_word_is_masked_for_reconstruction_alone(tasks: tuple[WordTask, ...], masks: int) -> None:
+    read, labels = WordLabels(CONFIG, tasks)([SOURCE], [TARGET], [0])
+    assert np.concatenate(read).tolist().count(MASK) == masks
+    assert set(labels) == {f"{task}_{kind}" for task in tasks for kind in ("ids", "weights")}

@@ -47,7 +47,7 @@ def test_held_out_sentences_are_left_out(tmp_path: Path) -> None:
 def test_what_is_left_out_is_counted_and_bad_lines_do_not_refuse_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = ["Es regnet.", "Es regnet.", "Wer ist da?", "wort " * 70, "Ich nicht.", "x" * 20_000, "NUL\0", "Ja."]
+    lines = ["Es regnet.", "Es regnet.", "Wer ist da?", "wort " * 65, "Ich nicht.", "x" * 20_000, "NUL\0", "Ja."]
     content = "\n".join(lines).encode() + b"\nT\xfcr\n"
     assert sorted(sentences(step_of(content, tmp_path), "de")) == ["Es regnet.", "Ich nicht.", "Ja.", "Wer ist da?"]
     said = capsys.readouterr().err
@@ -59,7 +59,7 @@ def test_what_is_left_out_is_counted_and_bad_lines_do_not_refuse_a_file(
     ("content", "message"),
     [
         (
-            b"wort " * 70,
+            b"wort " * 65,
             r"monolingual\.text: no sentence is left of the files of de \(1 over max_words\); name more text",
         ),
         ("Türen\n".encode("utf-16"), r"one\.txt:1: not UTF-8 \(it is UTF-16\); convert the file"),
