@@ -69,9 +69,9 @@ def test_a_finished_run_opens_and_anything_else_is_refused(run: xcompress.Run, t
     [
         ({"qick": True}, "bench: no option 'qick'; choose device, data"),
         ({"models": []}, r"bench: models is \[\]; name one or several"),
-        ({"models": 5}, "bench: models is 5; name one or several"),
+        ({"models": 5}, "bench: models: 5 is no model; give a folder"),
         ({"models": np.array([])}, r"bench: models is array\(\[\].*\); name one or several"),
-        ({"models": [xcompress.Run(Path("a"))]}, r"bench: models: Run\(.* is no model; give a Bundle"),
+        ({"models": [xcompress.Run(Path("a"))]}, r"bench: models: Run\(.* is no model; give a folder"),
         ({"models": b"tiny"}, "bench: models: 116 is no model"),
         ({"reference": 5}, "bench: reference: 5 is no model"),
         ({"languages": "en,de"}, r"bench: languages is 'en,de'; give a list, such as \['en', 'de'\]"),
@@ -102,11 +102,17 @@ def test_options_of_a_bench_that_cannot_be_are_refused(options: dict[str, object
         ({"gate": "a"}, "export: gate: .* valid number, .*, got 'a'; correct it"),
         ({"prefix": 5}, "export: prefix: .* valid string, got 5; correct it"),
         ({"output": 5}, "export: output: 5 is no path; give text or a Path"),
+        ({"source": 5}, "export: source: 5 is no model; give a folder"),
     ],
 )
 def test_options_of_an_export_that_cannot_be_are_refused(options: dict[str, object], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        xcompress.export_model("tiny", **options)  # type: ignore[arg-type]
+        xcompress.export_model(**({"source": "tiny"} | options))  # type: ignore[arg-type]
+
+
+def test_a_bundle_is_not_exported_again() -> None:
+    with pytest.raises(InputError, match="is a bundle already; give the model that it was made from"):
+        xcompress.export_model(xcompress.Bundle.open("tiny"))  # type: ignore[arg-type]
 
 
 def test_none_stands_for_the_default_of_an_option_of_a_bench(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,8 +250,9 @@ def export_model(
     from xcompress.sources import resolve
 
     of_source = {"tokenizer": resolve(str(tokenizer)) if tokenizer else None, "prefix": prefix, "pooling": pooling}
+    student = source.folder if isinstance(source, Run) else source
     folder = export(
-        source.folder if isinstance(source, Run) else source,
+        None if student is None else _to_model(student, "export: source"),
         _to_path(output, "export: output") if output else None,
         options=_validate(ExportConfig, "export", _check_export_options(options)),
         source_options=_validate(SourceOptions, "export", of_source),
@@ -334,8 +335,10 @@ def bench_models(
 
     # Refuse what would be read as something else.
     _check_names(options, BenchOptions, "bench")
-    listed = [models] if isinstance(models, str | os.PathLike | Bundle) else models
-    if listed is not None and not (isinstance(listed, Iterable) and (listed := [*listed])):
+    listed: list[str | Path | Bundle]
+    if isinstance(models, str) or not isinstance(models, Iterable):
+        listed = [] if models is None else [models]
+    elif not (listed := [*models]):
         raise InputError(f"bench: models is {models!r}; name one or several, or give None for the newest bundle")
     given = {name: value for name, value in options.items() if value is not None}
     device, grid, data = given.pop("device", "cpu"), given.pop("grid", None), given.pop("data", None)
@@ -349,16 +352,16 @@ def bench_models(
     folder = _to_path(data, "bench: data") if data else None
     values = given | {"grid": SHAPES if grid is None else parse_grid(grid), "data": folder}
     return bench(
-        [_to_model(model, "models") for model in listed or ()],
+        [_to_model(model, "bench: models") for model in listed],
         device=device,
-        reference=None if reference is None else _to_model(reference, "reference"),
+        reference=None if reference is None else _to_model(reference, "bench: reference"),
         config=_validate(BenchConfig, "bench", values),
         options=_validate(DeviceOptions, "bench", of_device),
     )
 
 
 def _to_model(value: object, name: str) -> str | Path:
-    """Return a model that is to be measured as text or a path.
+    """Return a model as text or a path.
 
     :param name: for the error.
     :raises InputError: if it is neither, nor a bundle.
@@ -367,4 +370,4 @@ def _to_model(value: object, name: str) -> str | Path:
         return value.folder
     if isinstance(value, str | os.PathLike):
         return value if isinstance(value, str) else Path(value)
-    raise InputError(f"bench: {name}: {short_repr(value)} is no model; give a Bundle, a folder or a name")
+    raise InputError(f"{name}: {short_repr(value)} is no model; give a folder or a name")

@@ -72,23 +72,12 @@ class PlainConsole(Console):
         self.quiet = True
 
 
-class _ResultConsole(PlainConsole):
-    """Prints results, and notes that a reader has enough."""
-
-    reader_has_enough = False
-
-    def on_broken_pipe(self) -> None:
-        """Print nothing more."""
-        super().on_broken_pipe()
-        self.reader_has_enough = True
-
-
 def _is_terminal(stream: IO[str] | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()  # None: a program without a console
 
 
 _no_bars: ContextVar[bool] = ContextVar("no_bars", default=False)
-_out = _ResultConsole(quiet=_QUIET, width=None if _is_terminal(sys.stdout) else _LOG_WIDTH)
+_out = PlainConsole(quiet=_QUIET, width=None if _is_terminal(sys.stdout) else _LOG_WIDTH)
 _err = PlainConsole(quiet=_QUIET, stderr=True, soft_wrap=not _is_terminal(sys.stderr))
 
 
@@ -180,8 +169,8 @@ def emit_json(value: object) -> None:
 
 
 def reader_has_enough() -> bool:
-    """Tell whether a reader of standard output, such as `head`, has gone: what only prints may end."""
-    return _out.reader_has_enough
+    """Tell whether nothing reads standard output, as `head` that has gone: what only prints may end."""
+    return _out.quiet
 
 
 @contextmanager

@@ -335,6 +335,7 @@ def test_search_reads_standard_input(working_folder: Path) -> None:
         (["embed", "a", "--numbers", "int4"], "--numbers is 'int4'; choose float32, int8 or ubinary"),
         (["embed", "a", "--long", "average"], "--long is 'average'; choose cut or mean"),
         (["search", "absent.txt", "a"], "absent.txt: cannot be read"),
+        (["search", "rain", "blank.txt"], "'rain' is no file, but blank.txt is one; give the file, then the query"),
         (["search", "blank.txt", "a"], "blank.txt: contains no text"),
         (["search", "blank.txt", " "], "search: the query is empty"),
         (["search", "binary.txt", "a", "-k", "0"], "-k is 0"),

@@ -188,7 +188,11 @@ def test_validate_lists_all_bad_keys_and_values_the_unknown_ones_first(working_f
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("teacher: {source: ./absent}", "teacher.source: ./absent: no such file or folder"),
+        (
+            "teacher: {source: ./absent}",
+            "teacher.source: ./absent: no such file or folder; put it there, or give another path (relative"
+            " paths start in /",
+        ),
         ("teacher: {source: 'wheel:x/y'}", "teacher.source: wheel:x/y: not of the form wheel:name==version"),
         ("teacher: {source: 'python:no-name'}", "teacher.source: python:no-name: not of the form python:package"),
         ("teacher: {source: v.npy, sentences: s.txt}", "teacher.source: v.npy: no such file"),

@@ -24,6 +24,8 @@ NESTED_BOMB = "a: &a {k: 1}\n" + "".join(
     for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 BAD = {
+    "a line indented too far": ("a:\n b: 1\n  c: 2\n", "line 3: not valid YAML .*; correct it, or its indentation$"),
+    "a key given twice": ("a: 1\na: 2\n", "given twice.; correct it$"),
     "a bomb of nested anchors": (NESTED_BOMB, "anchors"),
     "a bomb of anchors": (BOMB, "anchors"),
     "a bomb of merged anchors": (MERGE_BOMB, "anchors"),

@@ -189,6 +189,8 @@ def search(
     query = _decode_argument(query, "search")
     if not query.strip():
         raise InputError("search: the query is empty; give the text to search for")
+    if file != _STANDARD_INPUT and os.path.isfile(query) and not os.path.exists(file):  # noqa: PTH110, PTH113 - any text
+        raise InputError(f"search: {short_repr(file)} is no file, but {query} is one; give the file, then the query")
     # Blank lines are not searched, and are not kept: there may be millions. In a file of vectors they have rows.
     name, lines_of_file = _open_lines(file)
     numbered: Iterable[Line] = _read_column(name, lines_of_file, column)

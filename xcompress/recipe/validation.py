@@ -203,7 +203,8 @@ def _reference_problems(reference: str, missing: bool) -> Iterator[str]:
                 if parse_wheel(part).folder.is_dir():  # it was fetched before
                     resolve(part)
             elif missing and not as_path(part).exists():
-                yield f"{part}: no such file or folder; put it there, or give another path"
+                start = "" if as_path(part).is_absolute() else f" (relative paths start in {Path.cwd()})"
+                yield f"{part}: no such file or folder; put it there, or give another path{start}"
             elif as_path(part).is_char_device() or as_path(part).is_block_device():
                 yield f"{part}: {DEVICE}"
         except InputError as error:

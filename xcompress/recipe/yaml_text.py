@@ -116,7 +116,8 @@ def parse_yaml(text: str, where: str, *, as_text: bool = False) -> Any:  # noqa:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = " ".join(str(error.problem).split())
-        raise InputError(f"{where}: line {line}: not valid YAML ({problem:.200}); correct it") from error
+        indentation = ", or its indentation" * isinstance(error, yaml.parser.ParserError | yaml.scanner.ScannerError)
+        raise InputError(f"{where}: line {line}: not valid YAML ({problem:.200}); correct it{indentation}") from error
     except (yaml.YAMLError, ValueError, LookupError, ArithmeticError) as error:
         raise InputError(f"{where}: not valid YAML ({first_line(error):.200}); correct it") from error
 
