@@ -29,7 +29,7 @@ from xcompress.export.calibrate import calibrate
 from xcompress.export.matmul import Range, int4_weights, matmuls
 from xcompress.export.prepare import Prepared, center
 from xcompress.export.source import Source, find_source
-from xcompress.export.text import FITTED, calibration_text, verification_text
+from xcompress.export.text import FITTED, calibration_text, read_files, verification_text
 from xcompress.export.verify import Bounds, make_reference, verify_quantized
 from xcompress.export.writer import Writer
 from xcompress.files import whole_folder
@@ -65,7 +65,7 @@ def center_bundle(bundle: Path, source: Source, files: Sequence[Path], target: P
     """Write a bundle in 4 bits with the map of `export --center` in the head of its graph.
 
     :param source: the student that was read back from the graph.
-    :param files: the user's text, as in `calibration_text`.
+    :param files: the user's text, as in `read_files`.
     :raises InputError: when the bundle is centred already, or has no head in 4 bits.
     :raises GateError: when the graph is too far from the centred student in PyTorch.
     """
@@ -78,7 +78,9 @@ def center_bundle(bundle: Path, source: Source, files: Sequence[Path], target: P
     languages = manifest["languages"]
 
     # Fit the map, and encode the text to compare on with PyTorch.
-    centered, cosines = center(student, tokenizer, calibration_text(source, languages, files, FITTED))
+    centered, cosines = center(
+        student, tokenizer, calibration_text(source, languages, read_files(files, languages), FITTED)
+    )
     say(f"mean cosine of two different sentences: {cosines['before']:.2f} before, {cosines['after']:.2f} after")
     inputs = calibrate(student, tokenizer, calibration_text(source, languages), moments=True)["head"]
     text = verification_text(source, languages)

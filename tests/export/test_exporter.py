@@ -27,7 +27,7 @@ from xcompress.bundle.manifest import GRAPHS
 from xcompress.bundle.released import released_folder
 from xcompress.corpus.graded import builtin
 from xcompress.errors import GateError, InputError
-from xcompress.export import accuracy, exporter, graph
+from xcompress.export import accuracy, exporter, graph, text
 from xcompress.export.config import ExportConfig, Precision
 from xcompress.export.exporter import export
 from xcompress.export.graph import OUTPUTS, Recurrence
@@ -444,6 +444,19 @@ def test_a_users_text_that_is_missing_is_one_line(small: Path, monkeypatch: pyte
     with pytest.raises(InputError, match=r"mine\.txt"):
         export(small, options=ExportConfig(text=(small.parent / "mine.txt",)))
     assert not (small.parent / "small-bundle").exists()
+
+
+def test_a_users_text_is_read_once(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("verify", code, line) for code, lines in TEXT.items() for line in lines]
+    rows += [("calibrate", "en", line) for line in SENTENCES]
+    monkeypatch.setattr(text, "_read_package", lambda _: rows)
+    monkeypatch.setattr(exporter, "verification_text", text.verification_text)
+    monkeypatch.setattr(exporter, "calibration_text", text.calibration_text)
+    (small.parent / "mine.txt").write_bytes(b"the red boat\n\xff\n")
+    export(small, options=ExportConfig(text=(small.parent / "mine.txt",), dimension=20, shorten="slice"))
+    assert capsys.readouterr().err.count("1 lines are not UTF-8") == 1
 
 
 def test_all_outputs_of_both_graphs_agree_with_the_manifest(small: Path) -> None:

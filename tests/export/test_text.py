@@ -16,6 +16,7 @@ from xcompress.export.text import (
     language_codes,
     packaged_languages,
     packaged_text,
+    read_files,
     take_evenly,
     unverified_languages,
     verification_text,
@@ -104,9 +105,9 @@ def test_a_users_file_is_split_by_the_sentences_alone(source: Source, data: Path
         opener = gzip.open if name.endswith(".gz") else open
         with opener(tmp_path / name, "wt", encoding="utf-8") as stream:  # type: ignore[operator]
             stream.write("\n".join(order))
-    one = verification_text(source, ["ja"], [tmp_path / "one.txt"])["ja"]
-    assert one == verification_text(source, ["ja", "ko"], [str(tmp_path / "two.ja.txt.gz")])["ja"]
-    rest = calibration_text(source, ["ja"], [tmp_path / "one.txt"])
+    own, again = read_files([tmp_path / "one.txt"], ["ja"]), read_files([str(tmp_path / "two.ja.txt.gz")], ["ja", "ko"])
+    one, rest = verification_text(source, ["ja"], own)["ja"], calibration_text(source, ["ja"], own)
+    assert one == verification_text(source, ["ja", "ko"], again)["ja"]
     assert 70 < len(one) < 130
     assert set(one) | set(rest) == set(lines)
     assert not set(one) & set(rest)
@@ -116,28 +117,31 @@ def test_all_columns_of_a_users_table_are_read_but_not_its_scores(source: Source
     (tmp_path / "pairs.ja.tsv").write_text(
         "\ufeffA cat\tEin Hund\t4.5\n\n \nA  mouse\tEine Maus\t1\n", encoding="utf-8"
     )
-    given = [tmp_path / "pairs.ja.tsv"]
+    given = read_files([tmp_path / "pairs.ja.tsv"], ["de", "ja"])
     text, rest = verification_text(source, ["de", "ja"], given), calibration_text(source, ["de", "ja"], given)
     assert set(text[UNKNOWN]) | set(rest) - {"Line 0 in de."} == {"A cat", "Ein Hund", "A mouse", "Eine Maus"}
 
 
 @pytest.mark.parametrize("content", [b"", b"12\t4.5\n", b"\xff\xfe\xfa\n", b"x" * 30_000, "a\nb\nc\n".encode("utf-16")])
-def test_a_users_file_without_text_is_refused(source: Source, tmp_path: Path, content: bytes) -> None:
+def test_a_users_file_without_text_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mine.txt").write_bytes(content)
     with pytest.raises(InputError, match=r"mine\.txt: contains no sentence; write"):
-        verification_text(source, [], [tmp_path / "mine.txt"])
+        read_files([tmp_path / "mine.txt"], [])
     with pytest.raises(InputError, match="cannot be read"):
-        verification_text(source, [], [tmp_path / "absent.txt"])
+        read_files([tmp_path / "absent.txt"], [])
 
 
-def test_bad_lines_are_passed_over_with_a_warning(
-    source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_lines_are_passed_over_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.ja.txt").write_bytes(b"Guter Satz\n" + b"\xff\n" + b"x" * 30_000 + b"\nNoch einer\n")
-    found = verification_text(source, ["ja"], [tmp_path / "mine.ja.txt"]).get("ja", [])
-    rest = calibration_text(source, ["ja"], [tmp_path / "mine.ja.txt"])
-    assert {"Guter Satz", "Noch einer"} <= {*found, *rest}
+    (rows,) = read_files([tmp_path / "mine.ja.txt"], ["ja"])
+    assert {row[1:] for row in rows} == {("ja", "Guter Satz"), ("ja", "Noch einer")}
     assert "2 lines are not UTF-8, have control characters or over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "language"), [("my.fil.txt", "fil"), ("my.old.txt", UNKNOWN), ("my.ja.txt", "ja")])
+def test_a_name_says_two_letters_or_a_language_of_the_model(tmp_path: Path, name: str, language: str) -> None:
+    (tmp_path / name).write_text("Isang pangungusap\n")
+    assert [row[1] for row in read_files([tmp_path / name], ["fil", "de"])[0]] == [language]
 
 
 def test_of_a_large_file_the_same_sentences_are_kept_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ from xcompress.export.ml_program import MlProgram
 from xcompress.export.phone import PhoneModel
 from xcompress.export.prepare import Prepared, prepare
 from xcompress.export.source import Source, SourceOptions, find_source, read_source_prompts
-from xcompress.export.text import FITTED, calibration_text, unverified_languages, verification_text
+from xcompress.export.text import FITTED, calibration_text, read_files, unverified_languages, verification_text
 from xcompress.export.verify import (
     ADVICE,
     SLOW_SAMPLE,
@@ -131,15 +131,16 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
     :raises GateError: when a graph is too far from PyTorch, or loses more than the gate allows.
     """
     # prepare the student, and encode the text to verify on with PyTorch
-    original, original_tokenizer = source.open()
     languages = list(config.languages) or source.languages
-    read_calibration_text = partial(calibration_text, source, languages, config.text)
+    own_text = read_files(config.text, languages)
+    read_calibration_text = partial(calibration_text, source, languages, own_text)
+    original, original_tokenizer = source.open()
     prompts = list(read_source_prompts(source.student).values())
     prepared = prepare(original, original_tokenizer, config, partial(read_calibration_text, FITTED), prompts)
     student, recurrence = prepared.student, config.settings().recurrence
     fold, why = decide_folding(student.config, config.bottleneck)
     check_size(student, config, fold=fold)
-    text = verification_text(source, languages, config.text)
+    text = verification_text(source, languages, own_text)
     with console.bar("encoded with PyTorch", sum(map(len, text.values()))) as ticker:
         reference = make_reference(student, prepared.tokenizer, text, ticker.advance)
     before = graded_scores(lambda texts: encode(original, original_tokenizer, texts), languages)

@@ -38,15 +38,41 @@ _CALIBRATION_STEP = 4
 """Every fourth of the package's sentences is for calibration, the others for verification."""
 _VERIFY, _CALIBRATE = "verify", "calibrate"
 _PACKAGED_NAME = re.compile(r"sentences\.(?P<lang>[a-z]{2,3})\.txt")
-_USER_NAME = re.compile(r".*\.(?P<lang>[a-z]{2})\.(txt|tsv)(\.xz|\.gz)?")
+_USER_NAME = re.compile(r".*\.(?P<lang>[a-z]{2,3})\.(txt|tsv)(\.xz|\.gz)?")
 
 Item = TypeVar("Item")
-Sentences = Iterator[tuple[str, str, str]]
+Row = tuple[str, str, str]
 """(purpose, language, sentence)"""
 
 
+def read_files(files: Sequence[Path | str], languages: Sequence[str]) -> list[list[Row]]:
+    """Read the user's text files, each once: a pipe has no second time, and a warning is needed once.
+
+    The hash of a sentence decides its purpose, so it is the same in every file and run.
+
+    :param files: one sentence per line or tab-separated, plain, .gz or .xz. The name `*.<language>.txt` says the
+        language.
+    :param languages: see `verification_text`.
+    :returns: for each file, at most 2 * `FITTED` sentences, in the order of their hashes.
+    :raises InputError: when a file cannot be read or has no text.
+    """
+    found, codes = [], language_codes(languages)
+    for path in map(Path, files):
+        match = _USER_NAME.fullmatch(path.name)
+        if match and (len(match["lang"]) == 2 or match["lang"] in codes):  # three letters are often a word
+            language = match["lang"]
+        else:
+            language = codes[0] if len(codes) == 1 else UNKNOWN
+        rows = []
+        for digest, (columns, sentence) in _smallest_hashes(_read_cells(path), 2 * FITTED):
+            purpose = _VERIFY if int(digest[-1], 16) < 8 else _CALIBRATE
+            rows.append((purpose, language if columns == 1 else UNKNOWN, sentence))
+        found.append(rows)
+    return found
+
+
 def verification_text(
-    source: Source, languages: Sequence[str], files: Sequence[Path | str] = ()
+    source: Source, languages: Sequence[str], own: Sequence[Sequence[Row]] = ()
 ) -> dict[str, list[str]]:
     """Collect the sentences on which the graphs are compared with PyTorch.
 
@@ -54,13 +80,11 @@ def verification_text(
     sentences in other languages: a broken graph shows in these, too.
 
     :param languages: the model's; none means those of the package.
-    :param files: the user's text files, one sentence per line or tab-separated, plain, .gz or .xz. The name
-        `*.<language>.txt` says the language.
+    :param own: the user's text, from `read_files`.
     :returns: at most `VERIFIED` distinct sentences by language; those of unknown language under `UNKNOWN`.
-    :raises InputError: when a file of the user cannot be read or has no text.
     """
     codes = language_codes(languages)
-    text = _by_language(_VERIFY, _read_all(source, codes, files))
+    text = _by_language(_VERIFY, _read_all(source, codes, own))
     if missing := unverified_languages(text, codes):
         advice = f"give some with --text NAME.{missing[0]}.txt"
         console.warn(f"no sentences in {', '.join(missing)} to verify with; {advice}")
@@ -72,18 +96,17 @@ def verification_text(
 
 
 def calibration_text(
-    source: Source, languages: Sequence[str], files: Sequence[Path | str] = (), most: int = CALIBRATED
+    source: Source, languages: Sequence[str], own: Sequence[Sequence[Row]] = (), most: int = CALIBRATED
 ) -> list[str]:
     """Collect the sentences on which input ranges are measured, and on which vectors are shortened or centred.
 
     None of them is used for verification.
 
-    :param languages: see `verification_text`, also for `files`.
+    :param languages: see `verification_text`, also for `own`.
     :param most: sentences of a language.
     :returns: at most `most` distinct sentences of each language, interleaved.
-    :raises InputError: when a file of the user cannot be read or has no text.
     """
-    text = _calibration_only(_read_all(source, language_codes(languages), files, most))
+    text = _calibration_only(_read_all(source, language_codes(languages), own, most))
     text = text or _calibration_only(_read_package(packaged_languages()))
     interleaved = interleave({code: take_evenly(sentences, most) for code, sentences in text.items()})
     return list({sentence_key(sentence): sentence for sentence in interleaved}.values())
@@ -136,14 +159,14 @@ def interleave(text: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _read_all(
-    source: Source, languages: Sequence[str], files: Sequence[Path | str], calibrated: int = CALIBRATED
-) -> Sentences:
+    source: Source, languages: Sequence[str], own: Sequence[Sequence[Row]], calibrated: int = CALIBRATED
+) -> Iterator[Row]:
     """Yield the sentences of all sources.
 
     :param calibrated: how many for calibration are needed of each language.
     """
-    for path in map(Path, files):
-        yield from _read_user_file(path, languages, 2 * max(VERIFIED, calibrated))
+    for rows in own:
+        yield from rows[: 2 * max(VERIFIED, calibrated)]
     # the run's corpus: held-out pairs for verification, some training pairs for calibration
     folder, from_training = source.student.parent / "corpus", int(FROM_TRAINING * calibrated)
     for purpose, name, most in ((_VERIFY, "holdout", VERIFIED), (_CALIBRATE, "train", from_training)):
@@ -154,18 +177,6 @@ def _read_all(
                     if code in languages:
                         yield purpose, code, sentence
     yield from _read_package(languages)
-
-
-def _read_user_file(path: Path, languages: Sequence[str], most: int) -> Sentences:
-    """Yield at most `most` sentences of a user's file.
-
-    The hash of a sentence decides its purpose, so it is the same in every file and run.
-    """
-    match = _USER_NAME.fullmatch(path.name)
-    language = match["lang"] if match else languages[0] if len(languages) == 1 else UNKNOWN
-    for digest, (columns, sentence) in _smallest_hashes(_read_cells(path), most):
-        purpose = _VERIFY if int(digest[-1], 16) < 8 else _CALIBRATE
-        yield purpose, language if columns == 1 else UNKNOWN, sentence
 
 
 def _read_cells(path: Path) -> Iterator[tuple[int, str]]:
@@ -204,7 +215,7 @@ def _smallest_hashes(cells: Iterable[tuple[int, str]], most: int) -> list[tuple[
     return nsmallest(most, kept.items())
 
 
-def _read_package(languages: Iterable[str]) -> Sentences:
+def _read_package(languages: Iterable[str]) -> Iterator[Row]:
     for language in languages:
         graded, sentences = DATA / f"graded.{language}.tsv", DATA / f"sentences.{language}.txt"
         for _, cells in table_rows(graded, "tsv") if graded.is_file() else ():
@@ -214,7 +225,7 @@ def _read_package(languages: Iterable[str]) -> Sentences:
             yield _VERIFY if number % _CALIBRATION_STEP else _CALIBRATE, language, line
 
 
-def _by_language(purpose: str, sentences: Iterable[tuple[str, str, str]]) -> dict[str, list[str]]:
+def _by_language(purpose: str, sentences: Iterable[Row]) -> dict[str, list[str]]:
     """Group the distinct sentences for one purpose by language."""
     text: dict[str, dict[str, str]] = {}
     for sentence_purpose, language, sentence in sentences:
@@ -223,7 +234,7 @@ def _by_language(purpose: str, sentences: Iterable[tuple[str, str, str]]) -> dic
     return {language: list(distinct.values()) for language, distinct in text.items()}
 
 
-def _calibration_only(sentences: Sentences) -> dict[str, list[str]]:
+def _calibration_only(sentences: Iterable[Row]) -> dict[str, list[str]]:
     """Group the sentences for calibration, without those that another source has for verification."""
     rows = list(sentences)
     verified = {sentence_key(sentence) for purpose, _, sentence in rows if purpose == _VERIFY}
