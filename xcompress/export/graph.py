@@ -20,7 +20,7 @@ from xcompress.errors import InputError
 from xcompress.export import LEAST_NORM, MASKED_SCORE
 from xcompress.export.config import Bottleneck, ExportConfig, Operators, Recurrence, Table
 from xcompress.export.int4 import Floats, pack_int4, quantize_rows
-from xcompress.export.layers import LayerWriter, Mask, write_norm, write_rms_norm, write_rotary
+from xcompress.export.layers import LayerWriter, Mask, write_norm, write_rotary
 from xcompress.export.matmul import Level, MatMulWriter, Range, floats, matmuls
 from xcompress.export.writer import CONTRIB, Writer
 from xcompress.files import megabytes
@@ -207,10 +207,7 @@ class _GraphBuilder:
             for _ in range(config.recurrences):
                 tokens = self._write_layers(writer, "unit", tokens, mask)
         tokens = self._write_layers(writer, "coda", tokens, mask)
-        if isinstance(self.student.final_norm, nn.LayerNorm):
-            tokens = write_norm(writer, "final_norm", self.student.final_norm, tokens)
-        elif self.student.final_norm is not None:
-            tokens = write_rms_norm(writer, "final_norm", self.student.final_norm, tokens)
+        tokens = write_norm(writer, "final_norm", self.student.final_norm, tokens)
         if "head" in self.matmuls and not config.head_activation:
             tokens = self.matmul_writer.write(writer, tokens, self.matmuls["head"])
         writer.node("Identity", tokens, name=OUTPUTS[0])

@@ -1,9 +1,8 @@
 """Write the transformer layers of a student as nodes of an ONNX graph."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from onnx import TensorProto
@@ -63,20 +62,11 @@ class LayerWriter:
             return self._write_modernbert(writer, name, layer, tokens, mask)
         if isinstance(layer, RmsNormLayer):
             return self._write_rms_norm_layer(writer, name, layer, tokens, mask)
-        product = self.matmuls[f"{name}.attention"]
-        if mask.visible is not None and self._may_fuse(product):
-            context = self._write_int8_attention(writer, product, layer.heads, tokens, mask.visible)
-        else:
-            joint, scores, rotate = self.matmul_writer.write(writer, tokens, product), mask.scores, None
-            if layer.settings is not None:
-                rotary = mask.rotary[layer.settings.rotation, layer.settings.window]
-                scores, rotate = rotary.scores, partial(_write_rotation, writer, rotary, fused=self._may_fuse(product))
-            context = _write_float_attention(writer, joint, layer.heads, len(product.weight), scores, rotate, rotate)
+        context = self._write_attention(writer, name, layer, tokens, mask)
         terms = self.matmul_writer.write_terms(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens, *terms)
         if layer.gate:
-            activate = partial(_write_silu, writer) if layer.gate == "silu" else partial(writer.node, "Gelu")
-            terms = [self._write_gated(writer, name, attended, activate)]
+            terms = [self._write_gated(writer, name, attended, layer.gate)]
         else:
             inner = self.matmul_writer.write(writer, attended, self.matmuls[f"{name}.intermediate"])
             inner = writer.node("Gelu", inner)
@@ -85,64 +75,78 @@ class LayerWriter:
 
     def _write_modernbert(self, writer: Writer, name: str, layer: ModernBertLayer, tokens: str, mask: Mask) -> str:
         """Write a layer of ModernBERT: norms come first, and a gate multiplies what GELU gives."""
-        normed = tokens
-        if isinstance(layer.attention_norm, nn.LayerNorm):
-            normed = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens)
-        rotary = mask.rotary[layer.settings.rotation, layer.settings.window]
-        product = self.matmuls[f"{name}.attention"]
-        joint = self.matmul_writer.write(writer, normed, product)
-        rotate = partial(_write_rotation, writer, rotary, fused=self._may_fuse(product))
-        context = _write_float_attention(writer, joint, layer.heads, len(product.weight), rotary.scores, rotate, rotate)
+        normed = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens)
+        context = self._write_attention(writer, name, layer, normed, mask)
         context = self.matmul_writer.write(writer, context, self.matmuls[f"{name}.attention_output"])
         attended = writer.node("Sum", tokens, context)  # not Add, as in `write_norm`
         normed = write_norm(writer, f"{name}.intermediate_norm", layer.intermediate_norm, attended)
-        return writer.node("Sum", attended, self._write_gated(writer, name, normed, partial(writer.node, "Gelu")))
+        return writer.node("Sum", attended, self._write_gated(writer, name, normed, "gelu"))
 
     def _write_rms_norm_layer(self, writer: Writer, name: str, layer: RmsNormLayer, tokens: str, mask: Mask) -> str:
-        """Write a layer of EmbeddingGemma or Qwen3: norms come before each part, and on queries and keys."""
-
-        def write_norm_of(part: str, values: str, factor: float = 1.0) -> str:
-            norm = layer.get_submodule(part)
-            if isinstance(norm, nn.Identity):  # behind each part of a Qwen3
-                return values
-            return write_rms_norm(writer, f"{name}.{part}", norm, values, factor)
-
-        def activate(values: str) -> str:
-            if isinstance(layer.activation, nn.SiLU):
-                return _write_silu(writer, values)
-            return writer.node("Gelu", values, approximate="tanh")
-
-        rotary = mask.rotary[layer.settings.rotation, layer.settings.window]
-        product = self.matmuls[f"{name}.attention"]
-        joint = self.matmul_writer.write(writer, write_norm_of("attention_norm", tokens), product)
-        width, fused = layer.attention_output.in_features, self._may_fuse(product)
-        scale = 1 / math.sqrt(width // layer.heads)
-
-        def turn_query(query: str) -> str:
-            return _write_rotation(writer, rotary, write_norm_of("query_norm", query, scale), fused=fused)
-
-        def turn_key(key: str) -> str:
-            return _write_rotation(writer, rotary, write_norm_of("key_norm", key), fused=fused)
-
-        context = _write_float_attention(
-            writer, joint, layer.heads, width, rotary.scores, turn_query, turn_key, layer.key_value_heads
-        )
+        """Write a layer of EmbeddingGemma or Qwen3: norms come before each part and, in EmbeddingGemma, behind it."""
+        normed = write_norm(writer, f"{name}.attention_norm", layer.attention_norm, tokens)
+        context = self._write_attention(writer, name, layer, normed, mask)
         context = self.matmul_writer.write(writer, context, self.matmuls[f"{name}.attention_output"])
-        attended = writer.node("Sum", tokens, write_norm_of("context_norm", context))
-        gated = self._write_gated(writer, name, write_norm_of("intermediate_norm", attended), activate)
-        return writer.node("Sum", attended, write_norm_of("output_norm", gated))
+        context = write_norm(writer, f"{name}.context_norm", layer.context_norm, context)
+        attended = writer.node("Sum", tokens, context)
+        normed = write_norm(writer, f"{name}.intermediate_norm", layer.intermediate_norm, attended)
+        gated = self._write_gated(writer, name, normed, "silu" if isinstance(layer.activation, nn.SiLU) else "tanh")
+        return writer.node("Sum", attended, write_norm(writer, f"{name}.output_norm", layer.output_norm, gated))
 
-    def _write_gated(self, writer: Writer, name: str, normed: str, activate: Callable[[str], str]) -> str:
-        """Write a gated feed-forward part: the half of a product is activated, and is multiplied by the other."""
+    def _write_gated(self, writer: Writer, name: str, normed: str, activation: str) -> str:
+        """Write a gated feed-forward part: the half of a product is activated, and is multiplied by the other.
+
+        :param activation: gelu, tanh (the approximation of GELU) or silu.
+        """
         inner = self.matmul_writer.write(writer, normed, self.matmuls[f"{name}.intermediate"])
         names = [f"{inner}_activated", f"{inner}_gate"]
-        activated, gate = writer.nodes_of("Split", [inner], names, axis=-1, num_outputs=2)
-        inner = writer.node("Mul", activate(activated), gate)
+        half, gate = writer.nodes_of("Split", [inner], names, axis=-1, num_outputs=2)
+        if activation == "silu":
+            activated = writer.node("Mul", half, writer.node("Sigmoid", half))
+        else:
+            activated = writer.node("Gelu", half, **({"approximate": "tanh"} if activation == "tanh" else {}))
+        inner = writer.node("Mul", activated, gate)
         return self.matmul_writer.write(writer, inner, self.matmuls[f"{name}.output"])
 
-    def _may_fuse(self, matmul: MatMul) -> bool:
-        """Tell whether what follows the product of queries, keys and values may be operators of onnxruntime alone."""
-        return self.matmul_writer.level(matmul) == "static" and not self.matmul_writer.standard
+    def _write_attention(self, writer: Writer, name: str, layer: TransformerLayer, tokens: str, mask: Mask) -> str:
+        """Write the product of queries, keys and values, and attention up to the context (N, L, W).
+
+        W is the width of all queries.
+        """
+        product, heads, width = self.matmuls[f"{name}.attention"], layer.heads, layer.attention_output.in_features
+        fused = self.matmul_writer.level(product) == "static" and not self.matmul_writer.standard
+        if mask.visible is not None and fused:
+            return self._write_int8_attention(writer, product, heads, tokens, mask.visible)
+        others = layer.key_value_heads if isinstance(layer, RmsNormLayer) else heads
+        rotary = mask.rotary[layer.settings.rotation, layer.settings.window] if layer.settings else None
+
+        def regroup(vectors: str, count: int) -> str:
+            """Stack the rows of heads that share a key, for one product with it (`count`: `others`); or undo that."""
+            return vectors if others == heads else writer.node("Reshape", vectors, writer.integers(0, count, -1, 0))
+
+        def turn(part: str, vectors: str, factor: float = 1.0) -> str:
+            """Normalise and rotate queries or keys, as far as the layer does."""
+            if isinstance(layer, RmsNormLayer):
+                norm = layer.get_submodule(f"{part}_norm")
+                vectors = write_norm(writer, f"{name}.{part}_norm", norm, vectors, factor=factor)
+            return _write_rotation(writer, rotary, vectors, fused=fused) if rotary else vectors
+
+        # (N, L, W + keys + values) to queries (N, heads, L, W / heads), keys and values (N, others, L, W / heads)
+        joint = self.matmul_writer.write(writer, tokens, product)
+        joint = writer.node("Reshape", joint, writer.integers(0, 0, heads + 2 * others, width // heads))
+        joint = writer.node("Transpose", joint, perm=[0, 2, 1, 3])
+        names = [f"{joint}_{part}" for part in ("query", "key", "value")]
+        if others == heads:
+            query, key, value = writer.nodes_of("Split", [joint], names, axis=1, num_outputs=3)
+        else:
+            query, key, value = writer.nodes_of("Split", [joint, writer.integers(heads, others, others)], names, axis=1)
+        query, key = turn("query", query, 1 / math.sqrt(width // heads)), turn("key", key)
+        scores = writer.node("MatMul", regroup(query, others), writer.node("Transpose", key, perm=[0, 1, 3, 2]))
+        scores = writer.node("Add", regroup(scores, heads), rotary.scores if rotary else mask.scores)
+        weights = writer.node("Softmax", scores, axis=-1)
+        context = regroup(writer.node("MatMul", regroup(weights, others), value), heads)
+        context = writer.node("Transpose", context, perm=[0, 2, 1, 3])
+        return writer.node("Reshape", context, writer.integers(0, 0, width))
 
     def _write_int8_attention(self, writer: Writer, matmul: MatMul, heads: int, tokens: str, visible: str) -> str:
         """Write the product of queries, keys and values, and attention up to the context (N, L, H), as one operator."""
@@ -156,47 +160,6 @@ class LayerWriter:
         quantized, scale, zero = self.matmul_writer.quantize_input(writer, tokens, matmul)
         inputs = (quantized, values, bias, scale, scales, visible, zero)
         return writer.node("QAttention", *inputs, domain=CONTRIB, num_heads=heads, mask_filter_value=MASKED_SCORE)
-
-
-def _write_float_attention(
-    writer: Writer,
-    joint: str,
-    heads: int,
-    width: int,
-    scores_mask: str,
-    turn_query: Callable[[str], str] | None = None,
-    turn_key: Callable[[str], str] | None = None,
-    key_value_heads: int | None = None,
-) -> str:
-    """Write attention in float32 up to the context (N, L, W), as wide as the queries.
-
-    :param joint: queries, keys and values side by side, (N, L, 3 W), or less where heads share keys and values.
-    :param width: W.
-    :param scores_mask: added to the attention scores.
-    :param turn_query: writes what is done to queries (N, heads, L, W / heads) before their product with keys.
-    :param turn_key: likewise for keys.
-    :param key_value_heads: heads of keys and values; as many heads of queries in a row share one. Default: `heads`.
-    """
-    others = key_value_heads or heads
-
-    def regroup(vectors: str, count: int) -> str:
-        """Stack the rows of the heads that share a key, for one product with it (`count`: `others`); or undo that."""
-        return vectors if others == heads else writer.node("Reshape", vectors, writer.integers(0, count, -1, 0))
-
-    joint = writer.node("Reshape", joint, writer.integers(0, 0, heads + 2 * others, width // heads))
-    joint = writer.node("Transpose", joint, perm=[0, 2, 1, 3])
-    names = [f"{joint}_{name}" for name in ("query", "key", "value")]
-    if others == heads:
-        query, key, value = writer.nodes_of("Split", [joint], names, axis=1, num_outputs=3)
-    else:
-        query, key, value = writer.nodes_of("Split", [joint, writer.integers(heads, others, others)], names, axis=1)
-    query = turn_query(query) if turn_query else query
-    key = turn_key(key) if turn_key else key
-    scores = writer.node("MatMul", regroup(query, others), writer.node("Transpose", key, perm=[0, 1, 3, 2]))
-    weights = writer.node("Softmax", writer.node("Add", regroup(scores, heads), scores_mask), axis=-1)
-    context = regroup(writer.node("MatMul", regroup(weights, others), value), heads)
-    context = writer.node("Transpose", context, perm=[0, 2, 1, 3])
-    return writer.node("Reshape", context, writer.integers(0, 0, width))
 
 
 def write_rotary(writer: Writer, config: StudentConfig, numbers: str, scores: str) -> RotaryPositions:
@@ -228,10 +191,6 @@ def write_rotary(writer: Writer, config: StudentConfig, numbers: str, scores: st
     return found
 
 
-def _write_silu(writer: Writer, values: str) -> str:
-    return writer.node("Mul", values, writer.node("Sigmoid", values))
-
-
 def _write_rotation(writer: Writer, rotary: Rotary, vectors: str, *, fused: bool) -> str:
     """Rotate the pairs (i, i + W / 2) of vectors (N, heads, L, W).
 
@@ -245,28 +204,24 @@ def _write_rotation(writer: Writer, rotary: Rotary, vectors: str, *, fused: bool
     return writer.node("Concat", writer.node("Sub", left, down), writer.node("Add", up, right), axis=-1)
 
 
-def write_norm(writer: Writer, name: str, norm: nn.LayerNorm, *terms: str) -> str:
-    """Add values and normalise the sum.
+def write_norm(writer: Writer, name: str, norm: nn.Module | None, *terms: str, factor: float = 1.0) -> str:
+    """Add values (..., W) and normalise the sum; without a norm (None or Identity), only add.
 
     The addition is a Sum: onnxruntime fuses Add and LayerNormalization into SkipLayerNormalization, whose CPU kernel is
     several times slower than the two.
+
+    :param factor: multiplies the weights of an RMSNorm.
     """
-    gain = writer.constant(f"{name}.weight", floats(norm.weight))
-    shift = [] if norm.bias is None else [writer.constant(f"{name}.bias", floats(norm.bias))]
     total = writer.node("Sum", *terms) if len(terms) > 1 else terms[0]
-    return writer.node("LayerNormalization", total, gain, *shift, epsilon=norm.eps)
-
-
-def write_rms_norm(writer: Writer, name: str, norm: nn.Module, values: str, factor: float = 1.0) -> str:
-    """Divide values (..., W) by the root of their mean square, and multiply by the norm's weights.
-
-    onnxruntime and OpenVINO fuse these nodes into one.
-
-    :param factor: multiplies the weights.
-    """
-    assert isinstance(norm, nn.RMSNorm)
-    square = writer.node("Pow", values, writer.number(2))
+    if isinstance(norm, nn.LayerNorm):
+        gain = writer.constant(f"{name}.weight", floats(norm.weight))
+        shift = [] if norm.bias is None else [writer.constant(f"{name}.bias", floats(norm.bias))]
+        return writer.node("LayerNormalization", total, gain, *shift, epsilon=norm.eps)
+    if not isinstance(norm, nn.RMSNorm):
+        return total
+    # divide by the root of the mean square; onnxruntime and OpenVINO fuse these nodes into one
+    square = writer.node("Pow", total, writer.number(2))
     mean = writer.node("ReduceMean", square, writer.integers(-1))
     root = writer.node("Sqrt", writer.node("Add", mean, writer.number(norm.eps or 0.0)))
     gain = writer.constant(f"{name}.weight", floats(norm.weight) * np.float32(factor))
-    return writer.node("Mul", writer.node("Div", values, root), gain)
+    return writer.node("Mul", writer.node("Div", total, root), gain)
