@@ -1,7 +1,7 @@
 """The model card of a bundle, written from its manifest."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from json import dumps
 from pathlib import PurePosixPath
@@ -163,7 +163,7 @@ def model_card(manifest: Mapping[str, Any], release: ReleaseNotes | None = None)
     sentencepiece = manifest.get("phone_tokenizer")
     # hubs read licence and languages in the header
     header = f"license: {release.licence.lower()}\n" if release else ""
-    header += f"language: [{', '.join(map(yaml_text, codes))}]\n" if codes else ""
+    header += language_entry(codes)
     recurrences, trained = manifest["recurrences"], manifest["student_recurrences"]
     applied = f"{recurrences} times" + (f" of the {trained} that the student has" if recurrences < trained else "")
     applied = "once" if trained == 1 else applied
@@ -301,7 +301,9 @@ def _quoted(text: str) -> str:
     return printable(dumps(text, ensure_ascii=False))
 
 
-def yaml_text(code: str) -> str:
-    """Write a language code as a YAML string; `no` alone would be false."""
-    is_plain = re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", code) and yaml.safe_load(code) == code
-    return code if is_plain else _quoted(code)
+def language_entry(codes: Iterable[str]) -> str:
+    """Return the line in the header of a card that lists languages; nothing where there are none."""
+    # `no` alone would be false
+    plain = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
+    texts = [code if plain.fullmatch(code) and yaml.safe_load(code) == code else _quoted(code) for code in codes]
+    return f"language: [{', '.join(texts)}]\n" if texts else ""

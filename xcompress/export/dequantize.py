@@ -23,7 +23,7 @@ from xcompress.bundle.encoder import Encoder, Precision
 from xcompress.bundle.integrity import check_bundle
 from xcompress.bundle.manifest import CARD, GRAPHS, graphs_of
 from xcompress.errors import GateError, InputError, on_one_line, short_repr
-from xcompress.export.card import yaml_text
+from xcompress.export.card import language_entry
 from xcompress.export.int4 import Floats, Int4Weights, unpack_int4
 from xcompress.export.matmul import matmuls, token_steps
 from xcompress.export.text import real_sentences
@@ -96,10 +96,9 @@ def dequantize(model: str | Path, output: Path | None = None) -> Path:
         read.student.save(folder, read.tokenizer)
         saved = read_mapping(folder / PROMPTS)
         write_json(folder / PROMPTS, saved | {key: manifest[key] for key in _SETTINGS if key in manifest})
-        languages = manifest.get("languages", [])
-        listed = f"language: [{', '.join(map(yaml_text, languages))}]\n" if languages else ""
+        languages = language_entry(manifest.get("languages", []))
         facts = {"title": markdown_text(name), "precision": read.precision, "version": xcompress.__version__}
-        write_text(folder / CARD, _CARD.format(languages=listed, **facts))
+        write_text(folder / CARD, _CARD.format(languages=languages, **facts))
     console.say(f"read {name} ({read.precision}); lowest cosine with its vectors: {read.cosine:.4f}")
     prefix, prompts = manifest["prefix"], manifest.get("prompts", {})
     if prefix and (empty := [name for name, text in prompts.items() if not text]):

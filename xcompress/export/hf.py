@@ -16,7 +16,7 @@ import xcompress
 from xcompress import console
 from xcompress.bundle.manifest import CARD, list_files, write_manifest
 from xcompress.errors import GateError, InputError
-from xcompress.export.card import yaml_text
+from xcompress.export.card import language_entry
 from xcompress.export.folder import (
     TRANSFORMERS,
     announce,
@@ -132,9 +132,8 @@ def _write_checkpoint(
             f"export: sentence-transformers' vectors differ from the student's by {difference:.2e}, bound {BOUND:.0e}; "
             "install the transformers and sentence-transformers versions of constraints.txt"
         )
-    codes = ", ".join(map(yaml_text, source.languages))
     card = _CARD.format(
-        languages=f"language: [{codes}]\n" if codes else "",
+        languages=language_entry(source.languages),
         title=markdown_text(source.name),
         source=code_span(source.name),
         architecture=hf_config["architectures"][0],
