@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,6 +130,13 @@ def test_a_change_exports_again(run: Path, quick: list[int], change: str) -> Non
     if change == "option":
         options = replace(options, gate=0.5)
     export(run, options=options, force=change == "force")
+    assert len(quick) == 2
+
+
+def test_text_from_a_pipe_exports_again(run: Path, quick: list[int]) -> None:
+    options = ExportConfig(text=(Path(os.devnull),))  # no regular file either
+    export(run, options=options)
+    export(run, options=options)
     assert len(quick) == 2
 
 
