@@ -428,6 +428,16 @@ def test_json_is_not_read_from_a_device(device: str) -> None:
         files.read_json(Path(device))
 
 
+def test_json_of_many_gigabytes_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(20_000_000_000)
+    with (
+        frugal(200),
+        pytest.raises(InputError, match=r"config\.json: holds 20000\.0 MB, too many for JSON \(1000\.0 MB\);"),
+    ):
+        files.read_json(tmp_path / "config.json")
+
+
 @pytest.mark.parametrize("text", ["null", "[]", "5", '"x"', "true"])
 def test_a_mapping_is_an_object(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text)

@@ -31,6 +31,8 @@ _SCRATCH = re.compile(r"\.(?P<label>.+)\.(?:[a-z0-9_]{8}|\d+)\.(?:tmp|old)")
 """Names of scratch folders. Earlier versions had a process id in the middle, and moved old folders to `.old`."""
 _LONGEST_LABEL = 200
 """Bytes of a name that scratch folders repeat; with what is added, they stay below the 255 that file systems allow."""
+_MOST_JSON = 1_000_000_000
+"""Bytes of a JSON file that is read whole. The largest tokenizers have 30 MB."""
 _HELD = -1
 """In place of a descriptor: another process holds the lock."""
 _FILE_PATIENCE = 10.0
@@ -425,14 +427,24 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
+def check_json_size(path: Path) -> None:
+    """Refuse a JSON file that would fill the memory, before it is read whole.
+
+    :raises InputError: when it is larger than any model's.
+    """
+    if (size := path.stat().st_size) > _MOST_JSON:
+        raise InputError(f"{path}: holds {megabytes(size)}, too many for JSON ({megabytes(_MOST_JSON)}); do not use it")
+
+
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
     """Read a JSON file.
 
-    :raises InputError: when the file is missing, is a device, cannot be read or is not JSON.
+    :raises InputError: when the file is missing, is a device, is too large, cannot be read or is not JSON.
     """
     try:
         if path.is_char_device():  # such as /dev/zero, which never ends
             raise InputError(f"{path}: is a device; give a file")
+        check_json_size(path)
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; put it there, or give another path") from error

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from xcompress.bundle import external_data
 from xcompress.bundle.external_data import external_locations
 from xcompress.errors import InputError
+from xcompress.export.graph import write_ort
 
 
 def outside(location: str, name: str = "weight") -> TensorProto:
@@ -124,7 +126,9 @@ def test_a_loop_that_may_never_end_is_refused(tmp_path: Path, made: tuple[str, o
 
 def test_a_loop_inside_another_node_is_refused(tmp_path: Path) -> None:
     onnx.save(looping(number(5), inside=True), tmp_path / "m.onnx")
-    with pytest.raises(InputError, match=r"m\.onnx: has a graph in a graph in a graph, which no export writes; do not"):
+    with pytest.raises(
+        InputError, match=r"m\.onnx: has a graph in a graph in a graph, or .*, which no export writes; do not"
+    ):
         external_locations(tmp_path / "m.onnx")
 
 
@@ -179,9 +183,52 @@ def test_a_missing_graph_is_named(tmp_path: Path) -> None:
         external_locations(tmp_path / "m.onnx")
 
 
-def test_the_ort_format_names_no_files(tmp_path: Path) -> None:
-    (tmp_path / "m.ort").write_bytes(b"\x18\0\0\0ORTM")
-    assert external_locations(tmp_path / "m.ort") == set()
+def in_ort_format(made: onnx.ModelProto, folder: Path) -> Path:
+    made.ir_version = 10  # onnxruntime may not read the newest one of onnx
+    onnx.save(made, folder / "m.onnx")
+    return write_ort(folder / "m.onnx")
+
+
+def test_a_loop_of_known_length_in_ort_format_is_read(tmp_path: Path) -> None:
+    assert external_locations(in_ort_format(looping(number(5)), tmp_path)) == set()
+
+
+@pytest.mark.parametrize("made", [looping(number(1001)), looping(inputs=("", "", "x"))], ids=["large", "no number"])
+def test_a_loop_in_ort_format_that_may_never_end_is_refused(tmp_path: Path, made: onnx.ModelProto) -> None:
+    with pytest.raises(InputError, match=r"m\.ort: has a loop of over 1,000 turns, .*; do not use it"):
+        external_locations(in_ort_format(made, tmp_path))
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "ort"])
+def test_a_scan_is_refused_as_a_gigabyte_of_it_takes_hours(tmp_path: Path, suffix: str) -> None:
+    element = helper.make_tensor_value_info("element", TensorProto.FLOAT, [])
+    state = [helper.make_tensor_value_info(name, TensorProto.FLOAT, []) for name in ("before", "after")]
+    body = helper.make_graph(
+        [helper.make_node("Add", ["before", "element"], ["after"])], "b", [state[0], element], state[1:]
+    )
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Scan", ["sum", "x"], ["y"], body=body, num_scan_inputs=1),
+    ]
+    outer = graph([], nodes)
+    outer.output[0].type.tensor_type.shape.ClearField("dim")
+    made = in_ort_format(helper.make_model(outer, opset_imports=[helper.make_opsetid("", 20)]), tmp_path)
+    with pytest.raises(
+        InputError, match=rf"m\.{suffix}: has a graph in .* in another node than Loop or If, .*; do not use it"
+    ):
+        external_locations(made.with_suffix(f".{suffix}"))
+
+
+@given(at=st.integers(min_value=0), noise=st.binary(max_size=8))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_in_ort_format_is_refused_or_read_over(tmp_path: Path, at: int, noise: bytes) -> None:
+    if not (tmp_path / "m.ort").exists():
+        in_ort_format(looping(number(5)), tmp_path)
+    content = (tmp_path / "m.ort").read_bytes()
+    at %= len(content)
+    (tmp_path / "damaged.ort").write_bytes(content[:at] + noise + content[at + len(noise) :])
+    with suppress(InputError):
+        external_locations(tmp_path / "damaged.ort")
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

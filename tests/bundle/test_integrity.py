@@ -18,6 +18,7 @@ from onnx.external_data_helper import set_external_data
 
 from tests.bundle.test_external_data import model as odd_model
 from tests.helpers.files import nested_folders
+from tests.helpers.limits import frugal
 from tests.helpers.student import bundle, change_manifest
 from xcompress.bundle.encoder import Encoder
 from xcompress.bundle.integrity import check_bundle
@@ -405,6 +406,13 @@ def test_a_bundle_holds_no_code_that_would_run(bundle_copy: Path) -> None:
     list_again(bundle_copy, *names)
     Encoder(bundle_copy).encode("rain")
     assert not (bundle_copy / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "tokenizer.json"])
+def test_json_of_many_gigabytes_is_not_read(bundle_copy: Path, name: str) -> None:
+    os.truncate(bundle_copy / name, 20_000_000_000)
+    with frugal():
+        refused(bundle_copy, name, "holds 20000.0 MB, too many for JSON", check=False)
 
 
 def test_folders_without_end_are_refused_or_passed_over(bundle_copy: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from xcompress.bundle.prompts import prompts_problem
 from xcompress.errors import InputError, first_line, short_repr
-from xcompress.files import check_encoding, explain_read_error, read_json, sha256_of, write_json
+from xcompress.files import check_encoding, check_json_size, explain_read_error, read_json, sha256_of, write_json
 from xcompress.paths import leaves_folder
 from xcompress.runtimes import RUNTIMES
 from xcompress.tokenizer_file import prefix_problem
@@ -93,6 +93,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     file = inside(folder, MANIFEST)
     with explain_read_error(file):
+        check_json_size(file)
         return parse_manifest(file.read_bytes(), file)
 
 

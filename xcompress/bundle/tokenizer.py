@@ -14,7 +14,7 @@ from xcompress.bundle.manifest import inside
 from xcompress.bundle.native_calls import native_call
 from xcompress.bundle.sentencepiece_model import SentencePieceTokenizer, is_exact, write_sentencepiece
 from xcompress.errors import InputError, short_repr
-from xcompress.files import explain_read_error
+from xcompress.files import check_json_size, explain_read_error
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, id_range, read_tokenizer
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class BundleTokenizer:
         if not self._file.is_file():
             raise InputError(f"{self._file}: no such file; export the bundle again")
         with explain_read_error(self._file):
+            check_json_size(self._file)
             self._content = self._file.read_bytes()
         self._sentencepiece = self._open_sentencepiece()
         if self._sentencepiece is None:
