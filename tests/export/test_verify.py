@@ -184,6 +184,30 @@ def test_each_figure_below_its_bound_is_refused(reference: Reference, name: str,
     assert "\n" not in str(caught.value)
 
 
+def test_a_figure_just_below_its_bound_does_not_look_like_the_bound(
+    reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.export.verify.similarity_correlation", lambda *_: 0.96999999)
+    lax = Bounds(mean_cosine=0, worst_cosine=0, invariance_cosine=0)
+    with pytest.raises(GateError, match=r"similarities with PyTorch's is 0\.9699, bound 0\.97;"):
+        verify_quantized(bundle() / INT8, reference, lax)
+
+
+def test_the_sample_is_encoded_in_no_larger_batches_than_stated(
+    reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xcompress.export.verify.SAMPLE_BATCH", 5)
+    sizes: list[int] = []
+
+    def run(_: object, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        sizes.append(len(inputs["input_ids"]))
+        return [np.ones((sizes[-1], 24), dtype=np.float32)]
+
+    with pytest.raises(GateError):  # vectors of other texts
+        verify_quantized(Mock(run=run), reference, Bounds())
+    assert sizes[-9:] == [1] * 7 + [4, 3]
+
+
 def test_one_bad_language_is_named(reference: Reference) -> None:
     vectors = reference.vectors | {"de": -reference.vectors["de"]}
     with pytest.raises(GateError, match="mean cosine to PyTorch in de is -"):

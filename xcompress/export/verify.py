@@ -35,7 +35,7 @@ more."""
 SAMPLE = 128
 """Sentences that are encoded alone and in batches of mixed lengths."""
 SAMPLE_BATCH = 32
-"""Sentences in such a batch."""
+"""Most sentences in such a batch."""
 SLOW_SAMPLE = 32
 """Sentences for a graph that is slow to evaluate."""
 ADVICE = "export for another --target"
@@ -243,7 +243,7 @@ def _measure(session: Session, reference: Reference, advance: Advance | None = N
     rows = take_evenly(range(len(sentences)), SAMPLE)
     sample, expected = [sentences[row] for row in rows], reference.all_vectors[rows]
     alone = np.concatenate([run_graph(session, [ids], reference.pad_token_id) for ids in sample])
-    groups = max(1, len(sample) // min(SAMPLE_BATCH, most_rows(max(map(len, sample)))))
+    groups = math.ceil(len(sample) / min(SAMPLE_BATCH, most_rows(max(map(len, sample)))))
     worst = [
         cosines(run_graph(session, sample[group::groups], reference.pad_token_id), alone[group::groups]).min()
         for group in range(groups)
@@ -348,8 +348,9 @@ def _check(what: str, measured: float, bound: float, advice: str) -> None:
     if math.isnan(measured):
         raise GateError(f"export: {what} is nan, {_NO_NUMBERS}; {advice}")
     if not measured >= bound:
-        digits = max(4, len(f"{bound}") - 1)  # enough to tell the two apart
-        raise GateError(f"export: {what} is {measured:.{digits}f}, bound {bound}; {advice}")
+        digits = max(4, len(f"{bound}") - 1)
+        shown = math.floor(measured * 10**digits) / 10**digits  # rounded up, it could look like the bound
+        raise GateError(f"export: {what} is {shown:.{digits}f}, bound {bound}; {advice}")
 
 
 def _session(graph: Graph) -> Session:
