@@ -44,7 +44,7 @@ from xcompress.corpus.pairs import Pair, as_line
 from xcompress.corpus.sequences import ConcatSequence, DistinctTexts
 from xcompress.corpus.split import split
 from xcompress.corpus.store import PairFile, write_lines
-from xcompress.distillation.data.batches import draw
+from xcompress.distillation.data.batches import PairBatches, draw
 from xcompress.distillation.data.labels import TextName, VectorTable
 from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.data.tokens import write_tokens
@@ -163,6 +163,15 @@ def tokenize(folder: Path, count: int) -> None:
     write_tokens(folder / "tokens", pairs, np.sort(rows), tokenizer, config)
 
 
+def read_batches(folder: Path, count: int) -> None:
+    """Collate batches of random pairs, tokens and vectors, as a training stage does."""
+    _, rows = open_pairs(folder)
+    labels = {"teacher_sources": find_vectors(folder, count).labels("source")}
+    batches, generator = PairBatches(folder / "tokens", labels, pad_token_id=0, rows=rows), np.random.default_rng(1)
+    for _ in range(BATCHES):
+        batches(generator.integers(0, len(rows), BATCH).tolist())
+
+
 STEPS: Mapping[str, Callable[[Path, int], object]] = {
     "corpus built from text": build_corpus,
     "the same by two processes": partial(build_corpus, processes=2),
@@ -172,6 +181,7 @@ STEPS: Mapping[str, Callable[[Path, int], object]] = {
     "vectors found again": find_vectors,
     "vectors found, and 1,000 batches read": read_vectors,
     "both sides tokenised": tokenize,
+    "vectors found, and 1,000 batches with tokens read": read_batches,
 }
 FROM_TEXT = {"corpus built from text", "the same by two processes"}
 """Steps that read files of text."""

@@ -67,7 +67,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         ("scale report nowhere.json", "nowhere.json: no such file"),
         ("scale run --folder nowhere", "nowhere: no such folder"),
         ("stored_vectors nowhere", "nowhere/stsb-multi-mt: no such folder"),
-        ("streaming --folder nowhere", "nowhere: no such folder"),
         ("teacher_choice nowhere", "nowhere: no such folder"),
         (f"text_speed {NO_MODEL}", NO_MODEL),
         ("train_speed nowhere", "nowhere/recipe.yaml"),
