@@ -32,7 +32,7 @@ _SCRATCH = re.compile(r"\.(?P<label>.+)\.(?:[a-z0-9_]{8}|\d+)\.(?:tmp|old)")
 _LONGEST_LABEL = 200
 """Bytes of a name that scratch folders repeat; with what is added, they stay below the 255 that file systems allow."""
 _MOST_JSON = 1_000_000_000
-"""Bytes of a JSON file that is read whole. The largest tokenizers have 30 MB."""
+"""Bytes of a JSON file of others that is read whole. The largest tokenizers have 30 MB."""
 _HELD = -1
 """In place of a descriptor: another process holds the lock."""
 _FILE_PATIENCE = 10.0
@@ -436,15 +436,17 @@ def check_json_size(path: Path) -> None:
         raise InputError(f"{path}: holds {megabytes(size)}, too many for JSON ({megabytes(_MOST_JSON)}); do not use it")
 
 
-def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
+def read_json(path: Path, *, of_any_size: bool = False) -> Any:  # noqa: ANN401 - any JSON value
     """Read a JSON file.
 
+    :param of_any_size: for a file that grows with the user's data.
     :raises InputError: when the file is missing, is a device, is too large, cannot be read or is not JSON.
     """
     try:
         if path.is_char_device():  # such as /dev/zero, which never ends
             raise InputError(f"{path}: is a device; give a file")
-        check_json_size(path)
+        if not of_any_size:
+            check_json_size(path)
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; put it there, or give another path") from error

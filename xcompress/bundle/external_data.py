@@ -8,7 +8,7 @@ format (.ort) is a table of FlatBuffers, whose fields are found by their numbers
 
 import mmap
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -73,7 +73,7 @@ Span = tuple[int, int]
 
 
 class _MalformedError(Exception):
-    """The bytes are not a protobuf message."""
+    """The bytes are no protobuf message, or no table of FlatBuffers."""
 
 
 class _TooManyFieldsError(Exception):
@@ -127,7 +127,7 @@ def external_locations(graph: Path) -> set[str]:
         ) from error
     except OSError as error:
         raise InputError(f"{graph}: cannot be read ({error.strerror}); correct its permissions") from error
-    _check_loops(graph, found.loops, found.numbers)
+    _check_loops(graph, found)
     return found.locations - {""}
 
 
@@ -150,13 +150,9 @@ def _read_onnx(content: mmap.mmap, left: Iterator[int], found: _Found) -> None:
             found.note_number(name, b"" if inner else raw)  # an inner message names the file with the number
 
 
-def _check_loops(graph: Path, loops: set[bytes], numbers: Mapping[bytes, float]) -> None:
-    """Check that the graph itself says how often each of its loops turns.
-
-    :param loops: the names of their numbers of turns; empty where a loop has none.
-    :param numbers: see `_Found`.
-    """
-    if any(not name or numbers.get(name, inf) > _MOST_TURNS for name in loops):
+def _check_loops(graph: Path, found: _Found) -> None:
+    """Check that the graph itself says how often each of its loops turns."""
+    if any(not name or found.numbers.get(name, inf) > _MOST_TURNS for name in found.loops):
         raise InputError(
             f"{graph}: has a loop of over {_MOST_TURNS:,} turns, or of as many as it computes, which no export writes; "
             "do not use it"

@@ -76,4 +76,5 @@ def trained_on(texts: Iterable[str], runs: Sequence[Path]) -> set[str]:
 def labelled_texts(run: Path) -> set[str]:
     """Return the texts that a run trained on, or will train on, with a label."""
     files = [file for file in sorted((run / "labelled").glob("*.json")) if file.name != "step.json"]
-    return {text for file in files for first, second, _ in read_json(file) for text in (first, second)}
+    rows = (row for file in files for row in read_json(file, of_any_size=True))
+    return {text for first, second, _ in rows for text in (first, second)}

@@ -12,6 +12,8 @@ from xcompress.distillation.pipeline import distill
 from xcompress.distillation.plan import plan
 from xcompress.distillation.run_folder import open_run
 from xcompress.errors import InputError
+from xcompress.files import read_json
+from xcompress.recipe.lineage import labelled_texts
 
 STAGE = stages_of(a="objectives: {graded: 1}, steps: 2")
 
@@ -33,6 +35,14 @@ def step(folder: Path, *overrides: str, free: int = 0) -> Labelled:
 def test_pairs_that_are_held_out_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(step(tmp_path, STAGE, free=3).kinds["graded"].pairs) == 3
     assert "labelled: graded: 3 pairs, 2 left out as held out" in capsys.readouterr().err
+
+
+def test_pairs_may_take_more_than_other_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xcompress.files._MOST_JSON", 20_000)
+    assert len(step(tmp_path, STAGE, free=500).kinds["graded"].pairs) == 500
+    assert len(labelled_texts(tmp_path / "run")) == 501
+    with pytest.raises(InputError, match=r"graded\.json: holds .* too many for JSON"):
+        read_json(tmp_path / "run" / "labelled" / "graded.json")
 
 
 def test_a_stage_without_any_pair_is_refused(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def _fingerprint(entry: str | AlignedGradedFiles) -> str | dict[str, str]:
 
 
 def _read(path: Path, kind: str) -> LabelledPairs:
-    rows = read_json(path)
+    rows = read_json(path, of_any_size=True)
     pairs = [Pair(first, second, PIVOT, kind) for first, second, _ in rows]
     values = [value for *_, value in rows]
     if kind == "entailment":
@@ -214,7 +214,7 @@ def _build_augmented(
     """Pair each English sentence with its nearest neighbours, and have a cross-encoder grade the pairs."""
     from xcompress.distillation.data.augment import cross_encoder, grade, neighbour_pairs
 
-    rows = read_json(labelled.folder / "graded.json")
+    rows = read_json(labelled.folder / "graded.json", of_any_size=True)
     graded = [GradedPair(*row) for row in rows[: labelled.facts["graded"]]]
     if not graded:
         raise InputError("labelled.augment: no English graded pair is left to start from; name more in labelled.graded")

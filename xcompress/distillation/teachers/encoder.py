@@ -136,8 +136,9 @@ def _is_read_here(section: EncoderSection, path: Path) -> bool:
     It does so with a BERT with rotary positions, which transformers does not know before version 5.19, or knows only
     with the code of the model, unless the recipe lets that code run.
     """
-    is_without_code = is_rotary_bert(path) and not section.trust_remote_code
-    return path.is_file() or section.tokenizer is not None or is_student(path) or is_without_code
+    if path.is_file() or section.tokenizer or is_student(path):
+        return True
+    return is_rotary_bert(path) and not section.trust_remote_code
 
 
 def check_folder(path: Path, key: str, source: str, *, trust_remote_code: bool) -> None:
