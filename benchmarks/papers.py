@@ -10,7 +10,6 @@ into benchmarks/papers.md. Run the part `cost`, which measures time and memory, 
 
 import argparse
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -21,6 +20,7 @@ from statistics import fmean
 
 import numpy as np
 from ablation import assignments, check_data, copy_steps
+from measuring import in_fresh_process
 from numpy.typing import NDArray
 
 from xcompress.bench import memory
@@ -37,7 +37,6 @@ from xcompress.distillation.pipeline import distill
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
 from xcompress.modeling.student import Student, encode
-from xcompress.python_process import python_command
 from xcompress.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -324,20 +323,15 @@ def _pairs(path: Path) -> Iterable[tuple[str, str]]:
 
 def measure_cost(data: Path, runs: Path) -> None:
     """Train the dual transformer with each number of layers in a fresh process; write cost.json (table 5)."""
-    costs = {}
-    for layers in LAYERS:
-        command = python_command(str(Path(__file__)), str(data), "--runs", str(runs), "--layers", str(layers))
-        subprocess.run(command, check=True)
-        costs[layers] = read_json(runs / f"cost-layers{layers}" / COST)
-    write_json(runs / COST, costs)
+    write_json(runs / COST, {layers: in_fresh_process(measure_layers, data, runs, layers) for layers in LAYERS})
 
 
-def measure_layers(data: Path, runs: Path, layers: int) -> None:
-    """Train briefly with a number of layers; write the seconds of training and the memory that this process gained."""
-    variant = _dual(data, DUAL_LANGUAGES[0], "full", SEEDS[0], ())
+def measure_layers(data: str, runs: str, layers: int) -> dict[str, float]:
+    """Train briefly with a number of layers; return the seconds of training and the memory that this process gained."""
+    variant = _dual(Path(data), DUAL_LANGUAGES[0], "full", SEEDS[0], ())
     short = {"student.unit_layers": layers, f"{STAGE}.steps": COST_STEPS}
     variant = replace(variant, name=f"cost-layers{layers}", overrides={**variant.overrides, **short})
-    folder, base = runs / variant.name, runs / str(variant.base)
+    folder, base = Path(runs, variant.name), Path(runs, str(variant.base))
     shutil.rmtree(folder, ignore_errors=True)
     copy_steps(base, folder)
     # not ru_maxrss, which begins with the peak of the process that started this one
@@ -346,7 +340,7 @@ def measure_layers(data: Path, runs: Path, layers: int) -> None:
     distill(recipe_of(variant), folder)
     gained = memory.peak() - before
     *_, training = read_json(folder / "manifest.json")["steps"].values()
-    write_json(folder / COST, {"seconds": training["seconds"], "megabytes": gained / 1e6})
+    return {"seconds": training["seconds"], "megabytes": gained / 1e6}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -356,11 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--part", nargs="*", choices=[*PARTS, "cost"], default=list(PARTS))
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"))
     parser.add_argument("--only", nargs="*", help="names of variants")
-    parser.add_argument("--layers", type=int, help="only measure this many layers; the part `cost` calls this")
     options = parser.parse_args(arguments)
-    if options.layers:
-        measure_layers(options.data, options.runs, options.layers)
-        return
     check_data(options.data, (name for part in options.part for name in FOLDERS[part]))
     variants = {
         variant.name: variant for part in options.part if part != "cost" for variant in PARTS[part](options.data)

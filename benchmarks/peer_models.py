@@ -1,9 +1,8 @@
 """Encoders of other projects, for benchmarks/peers.py: classes whose `encode` maps sentences to vectors (n, D).
 
-`xcompress bench` loads the classes as `python:peer_models:NAME`. As a script, this module only prints its usage.
+`xcompress bench` loads the classes as `python:peer_models:NAME`.
 """
 
-import argparse
 import os
 from collections.abc import Sequence
 from importlib import resources
@@ -81,7 +80,3 @@ class OptimumInt8:
         tokens = self.session.run(None, {name: inputs[name] for name in self.inputs})[0]
         means: Vectors = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
         return means
-
-
-if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()

@@ -18,8 +18,6 @@ import argparse
 import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,12 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring import in_fresh_process
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.bench import memory
 from xcompress.bundle.released import released_folder
-from xcompress.console import emit, markdown_table, run_script
+from xcompress.console import emit, emit_json, markdown_table, run_script
 from xcompress.corpus.build import Gathered, LanguageLines, build
 from xcompress.corpus.clean import Cleaner, RawChunk
 from xcompress.corpus.columns import BLOCK, ColumnFile, part_bits, partition
@@ -49,12 +48,11 @@ from xcompress.distillation.data.labels import TextName, VectorTable
 from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore
-from xcompress.errors import InputError
+from xcompress.errors import InputError, XCompressError
 from xcompress.files import read_json, size_of
 from xcompress.metrics import Encode
 from xcompress.modeling.student import StudentConfig
 from xcompress.processes import map_in_order
-from xcompress.python_process import python_command
 
 LANGUAGES = ("de", "fr")
 DESCRIPTORS = 256
@@ -215,8 +213,9 @@ class Watch:
                 return
 
 
-def measure_step(name: str, folder: Path, count: int) -> dict[str, float]:
-    """Run a step in this process; return its figures."""
+def measure_step(name: str, place: str, count: int) -> dict[str, float]:
+    """Run a step in this process and folder; return its figures."""
+    folder = Path(place)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     watch, started, before, of_thread = Watch(), time.monotonic(), os.times(), time.thread_time()
     STEPS[name](folder, count)
@@ -229,16 +228,17 @@ def measure_step(name: str, folder: Path, count: int) -> dict[str, float]:
 
 
 def run(count: int, folder: Path, steps: Sequence[str]) -> Iterator[dict[str, object]]:
-    """Yield the figures of each step on `count` pairs, or the last line of its error."""
+    """Yield the figures of each step on `count` pairs, or its error."""
     if not FROM_TEXT.isdisjoint(steps):
         for language in LANGUAGES:
             with (folder / f"{language}.tsv").open("wb") as stream:
                 stream.writelines(generated(language, count // 2))
     for step in steps:
-        command = python_command(str(Path(__file__)), "step", step, str(folder), str(count))
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        lines = (result.stderr if result.returncode else result.stdout).strip().splitlines()
-        figures = {"error": lines[-1]} if result.returncode else json.loads(lines[-1])
+        figures: Mapping[str, object]
+        try:
+            figures = in_fresh_process(measure_step, step, folder, count)
+        except XCompressError as error:
+            figures = {"error": str(error)}
         emit(f"{count:,} pairs, {step}: {figures}")
         yield {"pairs": count, "step": step, **figures}
 
@@ -318,8 +318,7 @@ def compare_distinct(count: int) -> str:
     """Return a table of the ways to find the first of equal numbers, each in a fresh process."""
     rows = []
     for way in WAYS:
-        command = python_command(str(Path(__file__)), "way", way, str(count))
-        figures = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        figures = in_fresh_process(measure_way, way, count)
         rows.append([way, f"{count / 1e6:g}", f"{figures['user']:.1f}", f"{figures['memory'] / 1e6:.0f}"])
     return markdown_table(["way", "million numbers", "user CPU s", "peak MB"], rows)
 
@@ -360,14 +359,9 @@ def main() -> None:
     commands.add_parser("report").add_argument("file", type=Path)
     commands.add_parser("distinct").add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 10_000_000])
     commands.add_parser("start")
-    way = commands.add_parser("way")
-    way.add_argument("name", choices=WAYS)
-    way.add_argument("count", type=int)
     options = parser.parse_args()
     if options.command == "step":
-        sys.stdout.write(json.dumps(measure_step(options.name, options.folder, options.count)))
-    elif options.command == "way":
-        sys.stdout.write(json.dumps(measure_way(options.name, options.count)))
+        emit_json(measure_step(options.name, options.folder, options.count))
     elif options.command == "start":
         emit(measure_start())
     elif options.command == "report":

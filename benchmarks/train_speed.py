@@ -17,10 +17,8 @@ of layers are, beside one large product of square matrices in bfloat16: that is 
 """
 
 import argparse
-import json
 import pickle
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +30,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from measuring import add_rounds, in_fresh_process, in_turns
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MSELoss
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -56,7 +55,6 @@ from xcompress.distillation.teachers.ensemble import find_encoders
 from xcompress.distillation.trainer import Job, train
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.modeling.student import Student, encode, read_config
-from xcompress.python_process import python_command
 from xcompress.recipe import Stage, load_recipe
 
 SEED = 1
@@ -227,8 +225,12 @@ def held_out_loss(task: Task, student: Student) -> float:
     return teacher_loss(torch.from_numpy(task.held_out_labels), *vectors).item()
 
 
-def train_once(name: str, task: Task) -> tuple[float, float]:
-    """Train with a library; return sentences per second and eq. 6 on held-out pairs."""
+def train_once(name: str, file: str) -> tuple[float, float]:
+    """Train with a library in a fresh process; return sentences per second and eq. 6 on held-out pairs.
+
+    :param file: holds the fields of the task.
+    """
+    task = Task(**pickle.loads(Path(file).read_bytes()))
     ends: list[float] = []
     with tempfile.TemporaryDirectory() as work:
         student = LIBRARIES[name](task, Path(work) / "work", lambda: ends.append(time.perf_counter()))
@@ -243,18 +245,11 @@ def measure(task: Task, rounds: int, folder: Path) -> list[Result]:
     A training leaves its number format in the environment and in accelerate's state, which the next one would take. So
     each has a process of its own, which reads the task from a file in the folder.
     """
-    (folder / "task.pickle").write_bytes(pickle.dumps(task))
+    file = folder / "task.pickle"
+    file.write_bytes(pickle.dumps(vars(task)))
     names = [name for name in LIBRARIES if name != THEIRS_BF16 or has_bf16()]
-    speeds: dict[str, list[float]] = {name: [] for name in names}
-    losses: dict[str, float] = {}
-    for _ in range(rounds):
-        for name in names:
-            command = python_command(str(Path(__file__)), str(folder / "task.pickle"), "--train", name)
-            printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-            speed, loss = json.loads(printed.splitlines()[-1])
-            speeds[name].append(speed)
-            losses.setdefault(name, loss)
-    return [Result(name, speeds[name], losses[name]) for name in names]
+    replies = in_turns({name: partial(in_fresh_process, train_once, name, file) for name in names}, rounds)
+    return [Result(name, [speed for speed, _ in trained], trained[0][1]) for name, trained in replies.items()]
 
 
 def profile_steps(task: Task) -> tuple[dict[str, float], float, float]:
@@ -304,17 +299,11 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--steps", type=int, default=60, help="at least 4")
     parser.add_argument("--batch-size", type=int, help="pairs of a batch; by default those of the recipe")
-    parser.add_argument("--rounds", type=int, default=3)
+    add_rounds(parser, 3)
     parser.add_argument("--profile", action="store_true", help="say what steps of xcompress spend their time on")
-    parser.add_argument("--train", choices=LIBRARIES, help=argparse.SUPPRESS)  # RUN is the task then
     options = parser.parse_args()
-    if options.train:
-        emit(json.dumps(train_once(options.train, pickle.loads(options.run.read_bytes()))))
-        return
     if options.steps < 4:
         parser.error("--steps: at least 4")
-    if options.rounds < 1:
-        parser.error("--rounds: at least 1")
     with tempfile.TemporaryDirectory() as folder:
         task = prepare(options.run, options.steps, options.batch_size, Path(folder))
         title = f"{options.steps} steps of {task.stage.batch_size} pairs"

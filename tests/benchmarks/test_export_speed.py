@@ -17,8 +17,8 @@ def test_the_page_has_its_command_and_marks_figures_whose_rounds_differ(monkeypa
     model = export_speed.Model("mine", make_student(), {int8: form}, {}, [{}, {}])
     times = {("mine", int8, *call): [0.010, 0.010, 0.011] for call in export_speed.CALLS}
     times["mine", int8, Shape(1, 128), 2] = [0.0066, 0.010, 0.0101]
-    times |= {("", "peak", Shape(0, 0), threads): [1.0] for threads in (1, 2)}
-    page = export_speed.page("python benchmarks/export_speed.py mine=runs/mine", [model], times)
+    peaks = {("int8", threads): 1e9 for threads in (1, 2)}
+    page = export_speed.page("python benchmarks/export_speed.py mine=runs/mine", [model], times, peaks)
     assert "\n    python benchmarks/export_speed.py mine=runs/mine\n" in page
     (row,) = [line for line in page.splitlines() if line.startswith(f"| {int8} |")]
     assert [cell.endswith(" ~") for cell in row.strip("| ").split(" | ")[1:6]] == [False, False, False, True, False]

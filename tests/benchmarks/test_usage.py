@@ -1,4 +1,4 @@
-"""Scripts and modules of benchmarks/ print their usage, and one line for what they cannot use."""
+"""Scripts of benchmarks/ print their usage, and one line for what they cannot use."""
 
 import os
 import runpy
@@ -14,7 +14,7 @@ SCRIPTS = ROOT / "benchmarks"
 NO_MODEL = "nowhere/model"
 
 
-@pytest.mark.parametrize("name", ["arm64.sh", "engine_calls.py", "peer_models.py", "webgpu.py"])
+@pytest.mark.parametrize("name", ["arm64.sh", "graph_choices.py", "webgpu.py"])
 def test_each_prints_its_usage(name: str) -> None:
     program = "sh" if name.endswith(".sh") else sys.executable
     done = subprocess.run([program, SCRIPTS / name, "--help"], capture_output=True, text=True, check=False, timeout=60)
