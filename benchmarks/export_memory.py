@@ -28,6 +28,8 @@ from xcompress.bench import memory
 
 SHAPES = {(1, 16): 30, (1, 128): 8, (32, 32): 3}
 """(batch, tokens) and the number of timed calls."""
+MEMORY = ("loaded", "resident", "own", "graphs", "libraries", "peak", "busy", "after")
+"""Figures in bytes."""
 OUTPUT = "sentence_embedding"
 SHRINK = {"memory.enable_memory_arena_shrinkage": "cpu:0"}
 
@@ -161,17 +163,10 @@ def one_node(folder: Path) -> Path:
 def rows(results: Mapping[str, Sequence[Mapping[str, float]]], size: float) -> Iterator[tuple[str, ...]]:
     """Yield a row per setting: memory in MB, resident memory also as a multiple of the file."""
     for name, runs in results.items():
-
-        def megabytes(key: str, runs: Sequence[Mapping[str, float]] = runs) -> float:
-            return statistics.median(run[key] for run in runs) / 1e6
-
-        memory = [
-            f"{megabytes(key):.1f}"
-            for key in ("loaded", "resident", "own", "graphs", "libraries", "peak", "busy", "after")
-        ]
-        times = [f"{min(run[key] for run in runs):.2f}" for key in ("open", "1x16", "1x128", "32x32")]
-        ratios = (f"{megabytes('resident') / size:.2f}", f"{megabytes('peak') / megabytes('resident'):.2f}")
-        yield (name, *memory, *ratios, *times)
+        megabytes = {key: statistics.median(run[key] for run in runs) / 1e6 for key in MEMORY}
+        others = [megabytes["resident"] / size, megabytes["peak"] / megabytes["resident"]]
+        others += [min(run[key] for run in runs) for key in ("open", "1x16", "1x128", "32x32")]
+        yield (name, *(f"{value:.1f}" for value in megabytes.values()), *(f"{value:.2f}" for value in others))
 
 
 def report(graph: Path, smallest: Path, settings: Sequence[Setting], rounds: int) -> str:
@@ -182,8 +177,7 @@ def report(graph: Path, smallest: Path, settings: Sequence[Setting], rounds: int
     }
     results = in_turns(calls, rounds)
     size = sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*")) / 1e6
-    head = ["setting", "loaded", "resident", "own", "graphs", "libraries", "peak", "busy", "after"]
-    head += ["resident / file", "peak / resident", "open s", "1x16 ms", "1x128 ms", "32x32 ms"]
+    head = ["setting", *MEMORY, "resident / file", "peak / resident", "open s", "1x16 ms", "1x128 ms", "32x32 ms"]
     return f"\n{graph.name}, {size:.1f} MB\n\n{markdown_table(head, rows(results, size))}"
 
 

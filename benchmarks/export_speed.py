@@ -127,7 +127,8 @@ def prepare(named: str, folder: Path) -> Model:
         language: sentences[:: max(1, len(sentences) * len(text) // COMPARED)] for language, sentences in text.items()
     }
     compared = compare(forms, make_reference(student, tokenizer, few))
-    profiles = [profile(Path(forms[INT8].file), shape, threads) for shape, threads in PROFILED]
+    graph, vocabulary = Path(forms[INT8].file), student.config.vocab_size
+    profiles = [profile(graph, vocabulary, shape, threads) for shape, threads in PROFILED]
     return Model(label, student, forms, compared, profiles)
 
 
@@ -216,12 +217,12 @@ def multiply_adds(student: Student, shape: Shape) -> int:
     return shape.batch * shape.tokens * sum(site.weight.size * uses[name] for name, site in matmuls(student).items())
 
 
-def profile(graph: Path, shape: Shape, threads: int) -> dict[str, float]:
+def profile(graph: Path, vocabulary: int, shape: Shape, threads: int) -> dict[str, float]:
     """Return the milliseconds of a call by operator: the sum over its nodes of the median time."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.enable_profiling = threads, True
     session = open_on_cpu(graph, options)
-    ids = np.random.default_rng(0).integers(5, 1000, (shape.batch, shape.tokens))
+    ids = np.random.default_rng(0).integers(5, vocabulary, (shape.batch, shape.tokens))
     for _ in range(PROFILED_CALLS):
         session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})
     file = Path(session.end_profiling())

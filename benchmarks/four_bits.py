@@ -36,7 +36,7 @@ KINDS = {
 OPENINGS = 5
 """How often each graph is opened; the minimum counts."""
 SENTENCE = Shape(1, 16)
-VOCABULARY = 1000
+VOCABULARY = 100
 """Random token ids are below this number."""
 SECONDS = 3.0
 """How long the graphs of a model take turns."""

@@ -32,11 +32,11 @@ from xcompress.bench.eval.task import EvalTask
 from xcompress.console import run_script
 from xcompress.corpus.graded import read_folder
 from xcompress.corpus.lines import table_rows
-from xcompress.distillation.hardware import fast_inference
 from xcompress.distillation.pipeline import distill
+from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
-from xcompress.modeling.student import Student, encode
+from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -269,13 +269,11 @@ def recipe_of(variant: Variant) -> Recipe:
 
 def scores(folder: Path, variant: Variant, data: Path) -> dict[str, dict[str, float]]:
     """Score a student on each task: the figures and averages, and their range over the seeds of a classifier."""
-    student, tokenizer = Student.load(folder)
-    results = {}
+    encode, results = student_encoder(folder.name, *Student.load(folder)), {}
     for name in variant.tests:
         task = _read_task(name, variant.languages, data)
         texts = sorted(set(task.sentences()))
-        with fast_inference():
-            vectors = dict(zip(texts, encode(student, tokenizer, texts), strict=True))
+        vectors = dict(zip(texts, encode(texts), strict=True))
         seeded = [replace(task, seed=seed) for seed in PROBE_SEEDS] if isinstance(task, Classification) else [task]
         runs = [_evaluate(task, vectors) for task in seeded]
         results[name] = {key: fmean(run[key] for run in runs) for key in runs[0]}
@@ -347,9 +345,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the chosen variants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--part", nargs="*", choices=[*PARTS, "cost"], default=list(PARTS))
+    parser.add_argument("--part", nargs="+", choices=[*PARTS, "cost"], default=list(PARTS))
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"))
-    parser.add_argument("--only", nargs="*", help="names of variants")
+    parser.add_argument("--only", nargs="+", help="names of variants")
     options = parser.parse_args(arguments)
     check_data(options.data, (name for part in options.part for name in FOLDERS[part]))
     variants = {

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-Vectors = NDArray[np.float32]
+from xcompress.batches import group_by_length
+from xcompress.metrics import Vectors
+
 OPTIMUM_FOLDER = "XCOMPRESS_PEERS_OPTIMUM"
 """Environment variable with the folder of the graph that Optimum quantized."""
 OPTIMUM_PREFIX = "XCOMPRESS_PEERS_PREFIX"
@@ -67,10 +68,9 @@ class OptimumInt8:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Encode texts in batches of similar length."""
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        batches = [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
+        batches = list(group_by_length(list(map(len, texts)), lambda _: BATCH_SIZE))
         vectors = np.concatenate([self._encode_batch([texts[row] for row in rows]) for rows in batches])
-        return vectors[np.argsort(order)]
+        return vectors[np.argsort(np.concatenate(batches))]
 
     def _encode_batch(self, texts: list[str]) -> Vectors:
         encodings = self.tokenizer.encode_batch([self.prefix + text for text in texts])

@@ -1,14 +1,16 @@
 """Measure how the preparation of training data grows with the number of pairs.
 
     python benchmarks/scale.py run --pairs 1000000 10000000 [--folder FOLDER] [--results scale.json] [--steps NAME ...]
+    python benchmarks/scale.py step NAME FOLDER PAIRS
     python benchmarks/scale.py report scale.json
     python benchmarks/scale.py distinct --pairs 1000000 10000000
     python benchmarks/scale.py start
 
 `run` prepares generated pairs of two languages, each step in a process of its own that may have 256 descriptors open,
-and adds the figures of each step to the results. `report` prints them a million pairs, fits a straight line to each
-step, and says from it what a billion pairs take. `distinct` compares three ways to find the first of equal numbers.
-`start` says from how many pairs on a second process is worth its start.
+and adds the figures of each step to the results. `step` runs one step in a process that you start, and prints its
+figures. `report` prints the figures a million pairs, fits a straight line to each step, and says from it what a billion
+pairs take. `distinct` compares three ways to find the first of equal numbers. `start` says from how many pairs on a
+second process is worth its start.
 
 The teacher is a stand-in that computes a vector of 32 numbers from the length of a text: an encoder's own time is the
 number of different sentences over its speed.
@@ -66,6 +68,19 @@ START_LINES = 10_000
 POOL = 10_007
 WORDS = [f"{first}{middle}{last}" for first in "bdfgk" for middle in "aeiou" for last in ("la", "mo", "ni", "ru", "st")]
 WAYS = ("parts on disk (xcompress)", "unique of numpy", "is_first_distinct of polars")
+COLUMNS: Mapping[str, Callable[[Mapping[str, Any], float], str]] = {
+    "user CPU s a million": lambda row, millions: f"{row['user'] / millions:.1f}",
+    "of this, main thread": lambda row, millions: f"{row['main_thread'] / millions:.1f}",
+    "s a million": lambda row, millions: f"{row['seconds'] / millions:.1f}",
+    "peak MB": lambda row, _: f"{row['memory'] / 1e6:.0f}",
+    "without files": lambda row, _: f"{row['own_memory'] / 1e6:.0f}",
+    "MB of a child": lambda row, _: f"{row['child_memory'] / 1e6:.0f}" if row["child_memory"] else "",
+    "descriptors": lambda row, _: f"{row['descriptors']}",
+    "maps": lambda row, _: f"{row['maps']}",
+    "files": lambda row, _: f"{row['files']}",
+    "MB of disk a million": lambda row, millions: f"{row['bytes'] / millions / 1e6:.0f}",
+}
+"""Figures of a step in the report, from its row and the millions of pairs."""
 SAMPLED_EVERY = 0.2
 """Seconds between two looks at the open descriptors and memory maps."""
 
@@ -250,25 +265,8 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         of_step = sorted((row for row in rows if row["step"] == step), key=lambda row: int(row["pairs"]))
         for row in of_step:
             millions = row["pairs"] / 1e6
-            if "error" in row:
-                measured.append([step, f"{millions:g}", row["error"], *[""] * 9])
-                continue
-            measured.append(
-                [
-                    step,
-                    f"{millions:g}",
-                    f"{row['user'] / millions:.1f}",
-                    f"{row['main_thread'] / millions:.1f}" if "main_thread" in row else "",
-                    f"{row['seconds'] / millions:.1f}",
-                    f"{row['memory'] / 1e6:.0f}",
-                    f"{row['own_memory'] / 1e6:.0f}" if "own_memory" in row else "",
-                    f"{row['child_memory'] / 1e6:.0f}" if row.get("child_memory") else "",
-                    f"{row['descriptors']}",
-                    f"{row['maps']}",
-                    f"{row['files']}",
-                    f"{row['bytes'] / millions / 1e6:.0f}",
-                ]
-            )
+            cells = [row["error"]] if "error" in row else [cell(row, millions) for cell in COLUMNS.values()]
+            measured.append([step, f"{millions:g}", *cells])
         good = [row for row in of_step if "error" not in row]
         if len(good) > 1:
             pairs = np.array([row["pairs"] / 1e6 for row in good])
@@ -278,23 +276,9 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
                 cells += [f"{start:.1f} + {slope:.2f} x", f"{(start + 1000 * slope) / 3600:.1f}"]
             growth, memory = np.polyfit(pairs, [row["memory"] / 1e6 for row in good], 1)
             fitted.append([*cells, f"{memory:.0f} + {growth:.1f} x", f"{(memory + 1000 * growth) / 1e3:.1f}"])
-    head = [
-        "step",
-        "million pairs",
-        "user CPU s a million",
-        "of this, main thread",
-        "s a million",
-        "peak MB",
-        "without files",
-        "MB of a child",
-        "descriptors",
-        "maps",
-        "files",
-        "MB of disk a million",
-    ]
     lines = ["step", "user CPU s, x million pairs", "h for a billion", "s on the clock", "h for a billion"]
     lines += ["peak MB, x million pairs", "GB for a billion"]
-    return f"{markdown_table(head, measured)}\n\n{markdown_table(lines, fitted)}"
+    return f"{markdown_table(['step', 'million pairs', *COLUMNS], measured)}\n\n{markdown_table(lines, fitted)}"
 
 
 def measure_start() -> str:

@@ -172,7 +172,7 @@ def train_theirs(task: Task, work: Path, after_step: AfterStep, bf16: bool = Fal
     from datasets import Dataset
 
     set_seed(SEED)
-    model = SentenceTransformer(str(task.start), device="cpu" if not torch.cuda.is_available() else None)
+    model = SentenceTransformer(str(task.start))
     stage = task.stage
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(work),
@@ -182,7 +182,6 @@ def train_theirs(task: Task, work: Path, after_step: AfterStep, bf16: bool = Fal
         warmup_steps=round(stage.warmup * (stage.steps or 0)),
         lr_scheduler_type="cosine",
         bf16=bf16,
-        use_cpu=not torch.cuda.is_available(),
         seed=SEED,
         save_strategy="no",
         report_to="none",
@@ -279,18 +278,22 @@ def profile_steps(task: Task) -> tuple[dict[str, float], float, float]:
 
 
 def rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
-    """Yield a row per library; ratios compare the first one with it."""
+    """Yield a row per library; those after the first one compare it with theirs."""
     first = results[0]
     for result in results:
         speeds = result.sentences_per_second
+        row = (result.name, _median_and_range(speeds, 0))
+        if result is first:
+            yield (*row, "1.00", f"{result.held_out_loss:.4g}", "")
+            continue
         ratios = [left / right for left, right in zip(first.sentences_per_second, speeds, strict=True)]
-        yield (
-            result.name,
-            f"{statistics.median(speeds):.0f} ({min(speeds):.0f}-{max(speeds):.0f})",
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
-            f"{result.held_out_loss:.4g}",
-            f"{100 * (first.held_out_loss / result.held_out_loss - 1):+.1f} %",
-        )
+        loss = f"{100 * (first.held_out_loss / result.held_out_loss - 1):+.1f} %"
+        yield (*row, _median_and_range(ratios, 2), f"{result.held_out_loss:.4g}", loss)
+
+
+def _median_and_range(values: Sequence[float], decimals: int) -> str:
+    middle, least, most = (f"{value:.{decimals}f}" for value in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({least}-{most})"
 
 
 def main() -> None:
