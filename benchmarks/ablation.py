@@ -10,7 +10,7 @@ are kept, and an interrupted one resumes. `benchmarks/ablation_report.py` makes 
 import argparse
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -145,23 +145,27 @@ def _stage(train: str, objectives: Objectives, steps: int, seed: int, **changes:
 
 def overrides(variant: Variant, data: Path) -> list[str]:
     """Return the overrides of the base recipe as KEY=VALUE, as the command line takes them."""
-    tsv = [
-        {"source": str(path), "language": language}
-        for language in LANGUAGES
-        for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in CORPORA)
-        if path.exists()
-    ]
     drawn = variant.seed == SEEDS[0] and variant.name in DRAWN
     changes: dict[str, object] = {
         "name": variant.folder,
         "corpus.catalogues": [],
-        "corpus.tsv": tsv,
+        "corpus.tsv": tsv_files(data, CORPORA, LANGUAGES),
         "corpus.max_pairs": MAX_PAIRS,
         "dev": {"sts": str(data / "stsb-multi-mt"), "every": DEV_EVERY, "steps": DEV_STEPS} if drawn else {},
         "stages": variant.stages,
         **variant.overrides,
     }
     return assignments(changes)
+
+
+def tsv_files(data: Path, corpora: Sequence[str], languages: Sequence[str]) -> list[dict[str, str]]:
+    """Return the files of parallel text that are there, as a recipe names them."""
+    return [
+        {"source": str(path), "language": language}
+        for language in languages
+        for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in corpora)
+        if path.exists()
+    ]
 
 
 def assignments(changes: Mapping[str, object]) -> list[str]:

@@ -38,7 +38,7 @@ def in_fresh_process(
     :param environment: variables to set for the process.
     :raises XCompressError: when the function fails, with the last line that the process printed.
     """
-    file = Path(inspect.getfile(function))
+    file = Path(inspect.getfile(function)).resolve()
     call = (str(file.parent), file.stem, function.__name__, json.dumps(arguments, default=str))
     done = subprocess.run(
         python_command("-c", _CALL, *call),

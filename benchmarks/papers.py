@@ -19,7 +19,7 @@ from random import Random
 from statistics import fmean
 
 import numpy as np
-from ablation import assignments, check_data, copy_steps
+from ablation import LANGUAGES, SCORES, assignments, check_data, copy_steps, tsv_files
 from measuring import in_fresh_process
 from numpy.typing import NDArray
 
@@ -40,10 +40,8 @@ from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-SCORES = "scores.json"
 COST = "cost.json"
 SEEDS = (1, 2, 3)
-LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
 CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "europarl", "wmt-news", "tico19", "desktop")
 STS_EVERY = 4
 PROBE_SEEDS = range(5)
@@ -239,12 +237,7 @@ FOLDERS = {
 
 def _text(data: Path, languages: Sequence[str], max_pairs: int) -> Overrides:
     """Return the overrides for the languages and the corpora; each corpus is named after its language."""
-    tsv = [
-        {"name": language, "source": str(path), "language": language}
-        for language in languages
-        for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in CORPORA)
-        if path.exists()
-    ]
+    tsv = [{"name": file["language"], **file} for file in tsv_files(data, CORPORA, languages)]
     return {"languages": list(languages), "corpus.catalogues": [], "corpus.tsv": tsv, "corpus.max_pairs": max_pairs}
 
 

@@ -39,19 +39,13 @@ WARM_UP = 64
 THREADS = (1, 2)
 GRAPH = "onnx/model_quantized.onnx"
 CLIENTS = {
-    "Encoder, onnxruntime": "onnxruntime",
-    "Encoder, OpenVINO": "openvino",
-    "sentence-transformers, onnxruntime": "onnxruntime",
-    "sentence-transformers, OpenVINO": "openvino",
-    "fastembed, onnxruntime": "onnxruntime",
+    "Encoder, onnxruntime": ("onnxruntime", "onnxruntime"),
+    "Encoder, OpenVINO": ("openvino", "openvino"),
+    "sentence-transformers, onnxruntime": ("onnxruntime", "optimum.onnxruntime"),
+    "sentence-transformers, OpenVINO": ("openvino", "optimum.intel"),
+    "fastembed, onnxruntime": ("onnxruntime", "fastembed"),
 }
-"""Clients, and the bundle that each opens."""
-NEEDED = {
-    "Encoder, OpenVINO": "openvino",
-    "sentence-transformers, onnxruntime": "optimum.onnxruntime",
-    "sentence-transformers, OpenVINO": "optimum.intel",
-    "fastembed, onnxruntime": "fastembed",
-}
+"""By client: the bundle that it opens, and the package that it needs."""
 Encode = Callable[[list[str]], object]
 
 
@@ -66,8 +60,7 @@ def main() -> None:
         if is_installed("openvino"):
             target = ExportConfig(target="openvino")
             bundles["openvino"] = export(options.model, Path(place) / "openvino", options=target)
-        installed = [name for name in CLIENTS if name not in NEEDED or is_installed(NEEDED[name])]
-        clients = [name for name in installed if CLIENTS[name] in bundles]
+        clients = [name for name, (bundle, package) in CLIENTS.items() if bundle in bundles and is_installed(package)]
         command = f"python benchmarks/text_speed.py {shlex.join(sys.argv[1:])} > benchmarks/text_speed.md"
         emit(page(command, options.model, measure(clients, bundles, options.rounds)))
 
@@ -88,7 +81,7 @@ def measure(clients: Sequence[str], bundles: Mapping[str, Path], rounds: int) ->
     for threads in THREADS:
         environment = {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
         for client in clients:
-            arguments = (client, bundles[CLIENTS[client]], threads)
+            arguments = (client, bundles[CLIENTS[client][0]], threads)
             calls[client, threads] = partial(in_fresh_process, time_client, *arguments, environment=environment)
     return in_turns(calls, rounds)
 
@@ -111,7 +104,7 @@ def time_client(client: str, bundle: str, threads: int) -> dict[str, float]:
 
 def open_client(client: str, bundle: Path, threads: int) -> tuple[Encode, Encode | None]:
     """Open a bundle in a client; return its function for texts, and its tokenizer where that can be called alone."""
-    engine: Any = CLIENTS[client]
+    engine: Any = CLIENTS[client][0]
     if client.startswith("Encoder"):
         from xcompress import Encoder
 

@@ -22,10 +22,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -200,8 +198,7 @@ def train_theirs(task: Task, work: Path, after_step: AfterStep, bf16: bool = Fal
         loss=MSELoss(model),
         callbacks=[_AfterStep(after_step)],
     )
-    with redirect_stdout(StringIO()):
-        trainer.train()
+    trainer.train()
     student: Student = model[0].student
     return student.eval().cpu()
 

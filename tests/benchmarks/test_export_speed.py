@@ -2,15 +2,11 @@
 
 from importlib import import_module
 
-import pytest
-
-from tests.helpers import ROOT
 from tests.helpers.student import make_student
 from xcompress.bench.latency import Shape
 
 
-def test_the_page_has_its_command_and_marks_figures_whose_rounds_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+def test_the_page_has_its_command_and_marks_figures_whose_rounds_differ() -> None:
     export_speed = import_module("export_speed")
     int8 = export_speed.INT8
     form = export_speed.Form("onnxruntime", "nowhere.onnx")
@@ -24,8 +20,7 @@ def test_the_page_has_its_command_and_marks_figures_whose_rounds_differ(monkeypa
     assert [cell.endswith(" ~") for cell in row.strip("| ").split(" | ")[1:6]] == [False, False, False, True, False]
 
 
-def test_the_page_of_text_speed_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+def test_the_page_of_text_speed_has_its_command() -> None:
     text_speed = import_module("text_speed")
     times = {("Encoder, onnxruntime", threads): [{"seconds": 2.0, "tokenizer": 0.1}] for threads in (1, 2)}
     command = "python benchmarks/text_speed.py runs/mine"
