@@ -45,6 +45,18 @@ def test_a_message_is_one_line_whatever_it_quotes(
     assert printed.endswith("de error: all is lost.po: skipped\n") and printed.count("\n") == 1
 
 
+@pytest.mark.parametrize("show", [console.say, console.warn, console.fail])
+def test_of_a_very_long_message_the_start_and_the_end_are_shown(
+    show: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(f"no such option: {'a' * 1_000_000}; see --help")
+    printed = capsys.readouterr().err
+    assert len(printed) < 1600
+    assert "no such option: aaa" in printed
+    assert "aaa ... aaa" in printed
+    assert printed.endswith("aaa; see --help\n")
+
+
 def test_what_libraries_log_is_escaped_by_the_program(capfd: pytest.CaptureFixture[str]) -> None:
     code = "import logging; from xcompress.console import escape_unprintable; escape_unprintable(); "
     code += r"logging.getLogger('a').warning('num_labels=%s', '\x1b]0;title\x07')"

@@ -3,18 +3,23 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.student import SENTENCES
+from tests.helpers.student import SENTENCES, change_manifest
+from xcompress.bundle.manifest import list_files
+from xcompress.bundle.released import released_folder
 from xcompress.cli.main import main
 
 PROGRAM = [sys.executable, "-m", "xcompress"]
 LINE = "error: interrupted"
+NO_RETURN = f"{LINE}; a library did not return from a call\n"
 ODD = 'Zürich “liegt” in 瑞士 😀 "\\'
 
 
@@ -152,10 +157,13 @@ def test_every_command_can_show_its_help_on_any_terminal() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def interruptible(*arguments: str, hangup: signal.Handlers = signal.SIG_DFL, **variables: str) -> subprocess.Popen[str]:
+def interruptible(
+    *arguments: str, hangup: signal.Handlers = signal.SIG_DFL, code: str = "", **variables: str
+) -> subprocess.Popen[str]:
     """Start the program; a process in the background may ignore Ctrl-C.
 
     :param hangup: what it does with SIGHUP at first.
+    :param code: runs in place of the program.
     """
     before = [
         (signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler)),
@@ -163,7 +171,11 @@ def interruptible(*arguments: str, hangup: signal.Handlers = signal.SIG_DFL, **v
     ]
     environment = os.environ | variables
     process = subprocess.Popen(
-        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [*([sys.executable, "-c", code] if code else PROGRAM), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     for number, handler in before:
         signal.signal(number, handler)
@@ -213,6 +225,84 @@ def test_a_command_that_is_told_to_end_leaves_only_what_it_goes_on_with(
     assert process.communicate(timeout=30) == ("", "")
     assert process.returncode == code
     assert sorted(path.name for path in working_folder.iterdir()) == ["lines.txt", "v.npy.partial"]
+
+
+IN_A_TOKENIZER = """
+from xcompress import __main__
+from xcompress.bundle import tokenizer
+encode_batch = tokenizer.encode_batch
+def encode(tokenizer, texts, name):
+    if "aaa" in texts[0]:
+        print("here", flush=True)
+    return encode_batch(tokenizer, texts, name)
+tokenizer.encode_batch = encode
+__main__.main(patience=0.5)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_call_of_a_library_that_does_not_return_is_ended(
+    working_folder: Path, number: signal.Signals, code: int
+) -> None:
+    shutil.copytree(released_folder("tiny"), "hostile")
+    file = Path("hostile/tokenizer.json")
+    description = json.loads(file.read_text(encoding="utf-8"))
+    split = {"type": "Split", "pattern": {"Regex": "a*a*a*[^a-z!]"}, "behavior": "Isolated", "invert": False}
+    description["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, description["pre_tokenizer"]]}
+    file.write_text(json.dumps(description))
+    listed = list_files(Path("hostile"))
+    del listed["manifest.json"]
+    change_manifest(Path("hostile"), files=listed)
+    Path("lines.txt").write_text("a" * 2000)
+    process = interruptible("embed", "-i", "lines.txt", "-o", "v.npy", "--model", "hostile", code=IN_A_TOKENIZER)
+    assert process.stdout
+    try:
+        assert process.stdout.readline() == "here\n"
+        time.sleep(0.2)  # for what is between that and the call
+        process.send_signal(number)
+        assert process.communicate(timeout=30) == ("", NO_RETURN)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert not [file for file in working_folder.iterdir() if file.suffix == ".tmp"]
+
+
+HELD = """
+from threading import Lock
+lock = Lock()
+lock.acquire()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+finally:
+    lock.acquire()
+"""
+SIGNAL_TO_A_FORK = """
+if (child := os.fork()) == 0:
+    time.sleep(60)
+time.sleep(0.2)  # Python forgets a signal that comes during the fork
+os.kill(child, signal.SIGTERM)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
+time.sleep(0.5)
+"""
+HANDLER_OF_A_LIBRARY = """
+signal.signal(signal.SIGINT, lambda *_: None)
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [(HELD, 143, NO_RETURN), (SIGNAL_TO_A_FORK, 0, ""), (HANDLER_OF_A_LIBRARY, 0, "")],
+    ids=["a clean-up that does not end", "a signal to a fork", "a handler of a library"],
+)
+def test_only_what_does_not_end_after_its_signal_is_ended(command: str, code: int, said: str) -> None:
+    start = "import os, signal, sys, time\nfrom xcompress import __main__\nfrom xcompress.cli import main\n"
+    run = f"main.main = lambda: exec({command!r}, globals())\n__main__.main(patience=0.1, clean_up=0.1)\n"
+    process = interruptible(code=start + run)
+    assert process.communicate(timeout=30) == ("", said)
+    assert process.returncode == code
 
 
 def test_the_end_of_a_file_inside_a_command_is_an_error(

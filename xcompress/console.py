@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xcompress.errors import XCompressError
-from xcompress.printable import one_line, printable, table_cell
+from xcompress.printable import message_line, printable, table_cell
 
 Item = TypeVar("Item")
 
@@ -130,12 +130,12 @@ def cannot_write(error: Exception) -> str:
 
 def say(text: str) -> None:
     """Print a message on standard error, as one line."""
-    _err.print(one_line(text))
+    _err.print(message_line(text))
 
 
 def warn(text: str) -> None:
     """Print a warning on standard error, as one line: a name with a line break must not look like another message."""
-    _err.print(Text.assemble(("warning:", "yellow"), " ", one_line(text)))
+    _err.print(Text.assemble(("warning:", "yellow"), " ", message_line(text)))
 
 
 def fail(text: str, by_any_worker: bool = False) -> None:
@@ -146,7 +146,7 @@ def fail(text: str, by_any_worker: bool = False) -> None:
     console = (
         PlainConsole(stderr=True, soft_wrap=not _is_terminal(sys.stderr)) if _err.quiet and by_any_worker else _err
     )
-    console.print(Text.assemble(("error:", "bold red"), " ", one_line(text)), soft_wrap=True)
+    console.print(Text.assemble(("error:", "bold red"), " ", message_line(text)), soft_wrap=True)
 
 
 def run_script(main: Callable[[], None]) -> None:

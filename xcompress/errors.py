@@ -4,7 +4,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from xcompress.printable import one_line
+from xcompress.printable import message_line
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlevel = 3
-_LONGEST = 1500
-"""Characters of a message."""
 
 
 class XCompressError(Exception):
@@ -22,12 +20,8 @@ class XCompressError(Exception):
     exit_code = 1
 
     def __init__(self, message: object = "") -> None:
-        """Keep the message as one line without control characters, as it may quote names and texts of others.
-
-        The middle of a very long one is left out: its start says where, its end what to do.
-        """
-        line = one_line(str(message))
-        super().__init__(line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}")
+        """Keep the message as one printable line."""
+        super().__init__(message_line(str(message)))
 
 
 class InputError(XCompressError):

@@ -178,6 +178,12 @@ def prepare_target(path: Path) -> Path:
     return target
 
 
+def remove_scratch() -> None:
+    """Remove what this process has begun to write, where it ends without coming back to it."""
+    for scratch in list(_open_scratch):
+        _discard(scratch)
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed writers left in a folder, and put back what they had moved away; skip living writers."""
     for label in _leftovers(folder):

@@ -9,6 +9,8 @@ from typing import Final
 _CONTROLS: Final = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 """C0 and C1 but tab and line feed, line and paragraph separators, and characters that override the direction."""
 _SURROGATES: Final = r"\ud800-\udfff"
+_LONGEST_MESSAGE: Final = 1500
+"""Characters of a message."""
 _MARKDOWN: Final = re.compile(r"[\\`*<|]|(?<=\])\(|(?<!\w)_|_(?!\w)")
 """What Markdown would not show as it is in a line: code, emphasis, HTML, columns and the address of a link."""
 UNPRINTABLE: Final = re.compile(f"[{_CONTROLS}{_SURROGATES}]")
@@ -26,6 +28,16 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Make a text printable, with a space in place of each tab and line break."""
     return printable(" ".join(text.splitlines()).replace("\t", " "))
+
+
+def message_line(text: str) -> str:
+    """Make a message one printable line, as it may quote names and texts of others.
+
+    The middle of a very long one is left out: its start says where, its end what to do.
+    """
+    line = one_line(text)
+    half = _LONGEST_MESSAGE // 2
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:half]} ... {line[-half:]}"
 
 
 def counted(count: int, noun: str) -> str:

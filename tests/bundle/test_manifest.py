@@ -166,6 +166,7 @@ def test_a_bundle_without_a_hash_of_its_manifest_opens(bundle_copy: Path) -> Non
         ({"graphs": {"int8": "n" * 300}}, "outside the bundle"),
         ({"graphs": {"int8": "onnx/" + "n" * 300}}, "outside the bundle"),
         ({"files": {GRAPHS["int8"]: LISTED, GRAPHS["fp32"]: LISTED, "n" * 300: LISTED}}, "outside the bundle"),
+        ({"files": {f"{number}.bin": LISTED for number in range(1001)}}, "lists 1,001 files, more than 1,000"),
         ({"target": "n" * 300}, "target is 'nnn"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),

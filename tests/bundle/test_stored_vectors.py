@@ -1,4 +1,5 @@
 import shutil
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -302,6 +303,18 @@ def test_blocks_of_another_graph_or_of_unknown_texts_are_not_used(
         np.save(parts / f"{0:012}.npy", np.zeros((4, 24), dtype=np.float32))
     other = Encoder(bundle(), precision="int8" if facts else "fp32")
     np.testing.assert_array_equal(encode_to_file(other, TEXTS, tmp_path / "v.npy"), other.encode(TEXTS))
+
+
+@pytest.mark.parametrize("shape", [(3_037_000_500, 3_037_000_500), (2**63 - 1, 24), (2**62 + 1, 4)])
+def test_a_shape_that_overflows_is_refused_without_a_warning(tmp_path: Path, shape: tuple[int, int]) -> None:
+    with (tmp_path / "v.npy").open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        stream.write(bytes(1000))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(InputError, match=r"v\.npy: not a readable \.npy of plain numbers \(overflow"):
+            stored_vectors.open_npy(tmp_path / "v.npy", ["float32"], "v.npy", "give another")
+    assert not caught
 
 
 def test_vectors_of_other_texts_or_models_are_refused(tmp_path: Path, encoder: Encoder) -> None:

@@ -100,10 +100,10 @@ def test_compressed_text_with_columns_is_read(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.txt", b"", "contains no text"),
-        ("a.txt", b"fine\n\xff\xfe\n", r"a\.txt:2: not UTF-8"),
-        ("a.txt", b"Z\xfcrich " * 5000, r"a\.txt:1: not UTF-8"),
-        ("a.txt.gz", b"no gzip", "damaged after line 0"),
-        ("a.txt.gz", gzip.compress(b"one\ntwo\n" * 99, mtime=0)[:-12], "cut off after line"),
+        ("a.txt", b"Z\xfcrich " * 5000, "contains no text"),
+        ("a.txt", "Z\u00fcrich\n".encode("utf-16"), r"a\.txt:1: not UTF-8"),
+        ("a.txt", "Zurich\nBern\n".encode("utf-16-le"), "contains no text"),
+        ("a.txt.gz", b"no gzip", "contains no text"),
     ],
 )
 def test_bad_text_is_refused_in_one_line(name: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -111,6 +111,22 @@ def test_bad_text_is_refused_in_one_line(name: str, content: bytes, message: str
     with pytest.raises(InputError, match=message) as caught:
         count_file(make("wordpiece"), tmp_path / name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"der Zug\n\xff\xfe\nder Zug\n", "a.txt: 1 line not in UTF-8 left out"),
+        ("a.txt.gz", gzip.compress(b"der Zug\n" * 2, mtime=0)[:-8], "cut off after line 2"),
+    ],
+)
+def test_of_a_file_with_bad_lines_the_others_are_counted(
+    name: str, content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    tokenizer = make("wordpiece")
+    assert count_file(tokenizer, tmp_path / name).seen[tokenizer.token_to_id("der")] == 2
+    assert message in capsys.readouterr().err
 
 
 def test_missing_text_is_refused(tmp_path: Path) -> None:

@@ -205,7 +205,8 @@ def open_npy(file: Path, dtypes: Sequence[str], where: str, advice: str) -> AnyV
             raise ValueError("it does not begin like one")
         if start[6:7] > b"\x01" and int.from_bytes(start[8:12], "little") > _LONGEST_HEADER:
             raise ValueError(f"its header is longer than {_LONGEST_HEADER:,} bytes")
-        vectors: AnyVectors = np.load(file, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="raise"):  # a shape beyond all numbers would give a warning
+            vectors: AnyVectors = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python, which raises errors of many kinds
         raise InputError(f"{where}: not a readable .npy of plain numbers ({on_one_line(error)}); {advice}") from error
     if vectors.ndim != 2 or vectors.dtype.newbyteorder("=").name not in dtypes:

@@ -1,6 +1,7 @@
 """Count the tokens of a language's frequent words or of a text file, and hold some text out of the count."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from xcompress.console import bar, tracked
-from xcompress.corpus.lines import text_lines
+from xcompress.console import bar, tracked, warn
+from xcompress.corpus.lines import LONGEST, BrokenOffError, check_first_line, read_lines
 from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.errors import InputError
+from xcompress.printable import counted
 from xcompress.sources import resolve
 from xcompress.tokenizer_file import id_range
 from xcompress.vocab.student import CHUNK, encode_ids, split_chunks
@@ -100,8 +102,10 @@ def count_words(tokenizer: Tokenizer, language: str) -> TokenCounts:
 def count_file(tokenizer: Tokenizer, path: Path) -> TokenCounts:
     """Count the tokens of a text file, and hold out every 20th line; a line may have columns, separated by tabs.
 
+    Warns of lines that are not UTF-8, and of a compressed file that is damaged; the other lines are counted.
+
     :param path: UTF-8, plain or compressed by suffix (.gz, .xz).
-    :raises InputError: when the file cannot be read as text, or is empty.
+    :raises InputError: when the file cannot be read, or has no text.
     """
     try:
         size = path.stat().st_size
@@ -109,12 +113,32 @@ def count_file(tokenizer: Tokenizer, path: Path) -> TokenCounts:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
     held_out = list[str]()
     with bar(f"{path.name}: bytes read", size) as ticker:
-        lines = (line.rstrip("\r\n") for line in text_lines(path, ticker.advance, cut=True) if line.strip())
-        chunks = split_chunks(_counted_columns(lines, held_out))
+        chunks = split_chunks(_counted_columns(_read_text(path, ticker.advance), held_out))
         seen, shares = _sum_up(tokenizer, ((texts, np.ones(len(texts))) for texts in chunks))
     if not seen.any():
-        raise InputError(f"{path}: contains no text; give a file with one sentence per line")
+        raise InputError(f"{path}: contains no text; give a file with one sentence per line, in UTF-8")
     return TokenCounts(path.name, seen, shares, tuple(held_out))
+
+
+def _read_text(path: Path, advance: Callable[[int], None]) -> Iterator[str]:
+    """Yield the lines of a file that have text, without their line breaks; of a long line its start."""
+    bad = 0
+    try:
+        for number, line in enumerate(read_lines(path, advance), 1):
+            if number == 1:
+                check_first_line(str(path), line)
+            try:
+                text, _ = codecs.utf_8_decode(line, "strict", len(line) <= LONGEST)  # a cut line may end in a character
+            except UnicodeDecodeError:
+                text = "\0"
+            if "\0" in text:  # as in UTF-16
+                bad += 1
+            elif text.strip():
+                yield text.rstrip("\r\n").removeprefix("\ufeff")
+    except BrokenOffError as error:
+        warn(f"{path}: {error}; the lines before are used")
+    if bad:
+        warn(f"{path}: {counted(bad, 'line')} not in UTF-8 left out")
 
 
 def _counted_columns(lines: Iterable[str], held_out: list[str]) -> Iterator[str]:
