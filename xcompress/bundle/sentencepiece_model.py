@@ -31,7 +31,8 @@ _SIMPLE = (
     "\u3001-\u3011\u3041-\u3096\u30a1-\u30fe\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff60"  # East Asia
 )
 """Characters that both libraries normalise one by one, as they do not combine with what precedes them."""
-_OTHER = re.compile(rf"[^{_SIMPLE}]|(?<![\u0621-\u0652])[\u064b-\u0652]|\s\Z")
+_UNUSUAL = re.compile(rf"[^{_SIMPLE}]")
+_OTHER = re.compile(rf"{_UNUSUAL.pattern}|(?<![\u0621-\u0652])[\u064b-\u0652]|\s\Z")
 """What only the tokenizers library reads as it does: other characters, vowel signs after anything but Arabic letters,
 and a space at the end."""
 _LONGEST, _GROWTH = 1_050, 4
@@ -87,9 +88,11 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
     is_split = (others, [step["type"] for step in before]) in (([_ONE_SPACE], []), ([], ["WhitespaceSplit"]))
     if not (is_table and marks_words and splitter.get("split", True) and is_split):
         return False
-    # tokens: none continues after a space, and text that stands for a special token is not read here
-    names = [token["content"] for token in description["added_tokens"]]
-    if any(_SPACE in token[1:] for token, _ in model["vocab"]) or not all(map(_OTHER.search, names)):
+    # tokens: none continues after a space, and no text that is read here holds an added token, even once normalised
+    added = description["added_tokens"]
+    names = [token["content"] for token in added]
+    names += [tokenizer.normalizer.normalize_str(token["content"]) for token in added if token["normalized"]]
+    if any(_SPACE in token[1:] for token, _ in model["vocab"]) or not all(map(_UNUSUAL.search, names)):
         return False
     around = tokenizer.encode("", add_special_tokens=True).ids
     word = tokenizer.encode("a", add_special_tokens=True).ids
