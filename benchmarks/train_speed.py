@@ -180,6 +180,7 @@ def train_theirs(task: Task, work: Path, after_step: AfterStep, bf16: bool = Fal
         warmup_steps=round(stage.warmup * (stage.steps or 0)),
         lr_scheduler_type="cosine",
         bf16=bf16,
+        use_cpu=not torch.cuda.is_available(),  # else it refuses bf16
         seed=SEED,
         save_strategy="no",
         report_to="none",
