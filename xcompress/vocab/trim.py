@@ -27,11 +27,11 @@ from xcompress.modeling.tokenizer import SETTINGS, known_to_both, lowercase, nam
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import MODULES, NORMALIZE, PROMPTS, check_paths, read_modules, read_prompts
-from xcompress.tokenizer_file import prefix_problem
+from xcompress.tokenizer_file import prefix_problem, tokenizer_to_json
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import check_languages, count_words_and_files
 from xcompress.vocab.student import encode_ids, trim_student
-from xcompress.vocab.tokenizer_json import renumber, tokenizer_to_json
+from xcompress.vocab.tokenizer_json import renumber
 
 RECORD = "trim.json"
 """The report of `trim_model` in the folder that it writes."""
