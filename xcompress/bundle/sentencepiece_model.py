@@ -6,19 +6,16 @@ takes a sixth of the time and a quarter of the memory of the tokenizers library.
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xcompress.tokenizer_file import SCORE_STEPS, steps_of
+from xcompress.tokenizer_file import SCORE_STEPS, SPACE, steps_of, tokenizer_to_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_SPACE = "\u2581"
-"""Represents a space in tokens that begin a word."""
 _XLM_R_TABLE = "0942789e0111452f1cc446f70036e26d24458c3c7858c53cc12ca4d87531279b"
 """SHA-256 of the table by which XLM-R and its relatives normalise characters (NFKC, with exceptions)."""
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
@@ -75,7 +72,7 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
     The tokenizer must normalise by XLM-R's table, put `<s>` and `</s>` or others around a text, split it at spaces
     only, and have scores that are multiples of 1 / `SCORE_STEPS`, so that ties are broken alike.
     """
-    description = json.loads(tokenizer.to_str())
+    description = tokenizer_to_json(tokenizer)
     model = description["model"]
     if model["type"] != "Unigram" or model.get("byte_fallback") or model.get("unk_id") is None:
         return False
@@ -92,7 +89,7 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
     added = description["added_tokens"]
     names = [token["content"] for token in added]
     names += [tokenizer.normalizer.normalize_str(token["content"]) for token in added if token["normalized"]]
-    if any(_SPACE in token[1:] for token, _ in model["vocab"]) or not all(map(_UNUSUAL.search, names)):
+    if any(SPACE in token[1:] for token, _ in model["vocab"]) or not all(map(_UNUSUAL.search, names)):
         return False
     around = tokenizer.encode("", add_special_tokens=True).ids
     word = tokenizer.encode("a", add_special_tokens=True).ids
@@ -110,7 +107,7 @@ def beyond_sentencepiece(tokenizer: "Tokenizer") -> str | None:
     A SentencePiece model holds a Unigram vocabulary with Metaspace and without bytes, whose text is normalised by a
     table alone, and which puts one token before and one after a text.
     """
-    description = json.loads(tokenizer.to_str())
+    description = tokenizer_to_json(tokenizer)
     model = description["model"]
     normalizers = [step["type"] for step in steps_of(description["normalizer"])]
     splitters = [step["type"] for step in steps_of(description["pre_tokenizer"])]
@@ -132,7 +129,7 @@ def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> None:
 
     :param tokenizer: not `beyond_sentencepiece`.
     """
-    description = json.loads(tokenizer.to_str())
+    description = tokenizer_to_json(tokenizer)
     tokenizer.no_padding()
     model, around = description["model"], tokenizer.encode("").ids
 
