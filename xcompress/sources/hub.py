@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from xcompress import console
 from xcompress.errors import InputError
-from xcompress.files import is_disk_full, read_json
+from xcompress.files import is_disk_full
 from xcompress.runtimes import GRAPH_FOLDERS
+from xcompress.sources.model_folder import read_modules
 
 OFFLINE_RECIPE = "recipes/minilm_ru3.yaml"
 SECONDS = 15.0
@@ -114,10 +115,8 @@ def _has_weights(path: Path) -> bool:
 
 def _is_complete(path: Path) -> bool:
     """Tell whether a snapshot has all files of a sentence-transformers model; other libraries fetch some of them."""
-    with suppress(InputError, TypeError, KeyError):  # of a damaged modules.json
-        parts = [
-            str(module["path"]) for module in read_json(path / "modules.json") if "Normalize" not in module["type"]
-        ]
+    with suppress(InputError):  # of a modules.json that is missing or damaged
+        parts = [module["path"] for module in read_modules(path) if "Normalize" not in module["type"]]
         files = [path / "tokenizer.json", *(path / part / "config.json" for part in parts)]
         return _has_weights(path) and all(file.is_file() for file in files)
     return False

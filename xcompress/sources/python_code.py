@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +94,7 @@ def open_code(reference: str, where: str) -> Code:
 @contextmanager
 def current_folder_importable() -> Iterator[None]:
     """Let modules of the current folder be imported."""
-    current = str(Path.cwd())
+    current = ""  # as Python names it; that it may have been removed is no matter then
     sys.path.insert(0, current)
     try:
         yield

@@ -265,7 +265,7 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
     little: the ids in front of it are kept.
     """
     # tokens that the tokenizer's settings name
-    files = [model.encoder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
+    files = [model.encoder / name for name in (SETTINGS, "special_tokens_map.json")]
     names = [name for file in files if file.is_file() for name in named_tokens(read_mapping(file))]
     named = {model.tokenizer.token_to_id(name) for name in names} - {None}
     # ids that config.json names
@@ -303,7 +303,7 @@ def _write_folder(model: _ModelFolder, ids: tuple[int, ...], target: Path) -> li
             f"{model.encoder}: the ids of {', '.join(moved[:5])} cannot be kept in order; it cannot be trimmed"
         )
     tokenizer.save(str(encoder / "tokenizer.json"))
-    _rewrite(encoder / "tokenizer_config.json", lambda settings: _renumber_settings(settings, tokenizer_json))
+    _rewrite(encoder / SETTINGS, lambda settings: _renumber_settings(settings, tokenizer_json))
     for name in ("config.json", "generation_config.json"):
         _rewrite(encoder / name, lambda config: _renumber_config(config, new_ids))
     if is_pipeline(model.folder):  # every version of sentence-transformers knows its classes by their oldest names
