@@ -16,21 +16,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
-from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from xcompress.console import run_script
 from xcompress.corpus.graded import GradedSet, averages, read_folder, score
 from xcompress.distillation.collapse import CollapseError
-from xcompress.distillation.hardware import fast_inference
 from xcompress.distillation.pipeline import distill
 from xcompress.distillation.teachers.encoder import open_encoder
+from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
-from xcompress.metrics import Encode
-from xcompress.modeling.student import Student, encode, shallower
+from xcompress.modeling.student import Student, shallower
 from xcompress.recipe import load_recipe
 
 SCORES = "scores.json"
@@ -149,23 +145,27 @@ def _stage(train: str, objectives: Objectives, steps: int, seed: int, **changes:
 
 def overrides(variant: Variant, data: Path) -> list[str]:
     """Return the overrides of the base recipe as KEY=VALUE, as the command line takes them."""
-    tsv = [
-        {"source": str(path), "language": language}
-        for language in LANGUAGES
-        for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in CORPORA)
-        if path.exists()
-    ]
     drawn = variant.seed == SEEDS[0] and variant.name in DRAWN
     changes: dict[str, object] = {
         "name": variant.folder,
         "corpus.catalogues": [],
-        "corpus.tsv": tsv,
+        "corpus.tsv": tsv_files(data, CORPORA, LANGUAGES),
         "corpus.max_pairs": MAX_PAIRS,
         "dev": {"sts": str(data / "stsb-multi-mt"), "every": DEV_EVERY, "steps": DEV_STEPS} if drawn else {},
         "stages": variant.stages,
         **variant.overrides,
     }
     return assignments(changes)
+
+
+def tsv_files(data: Path, corpora: Sequence[str], languages: Sequence[str]) -> list[dict[str, str]]:
+    """Return the files of parallel text that are there, as a recipe names them."""
+    return [
+        {"source": str(path), "language": language}
+        for language in languages
+        for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in corpora)
+        if path.exists()
+    ]
 
 
 def assignments(changes: Mapping[str, object]) -> list[str]:
@@ -201,7 +201,7 @@ def run(variant: Variant, data: Path, runs: Path) -> None:
     numbered = enumerate(variant.stages.items(), 1)
     after = {name: folder / f"{number}-{name}" for number, (name, stage) in numbered if stage["train"] != "assistant"}
     scored = list(after) if variant.name == "multi-stage" else list(after)[-1:]
-    by_stage = {name: score(student_vectors(after[name]), dev_sts(data)) for name in scored}
+    by_stage = {name: score(student_encoder(name, *Student.load(after[name])), dev_sts(data)) for name in scored}
     write_json(folder / SCORES, {"sts": by_stage, "held_out": read_json(folder / "manifest.json")["dev"]})
 
 
@@ -219,26 +219,13 @@ def dev_sts(data: Path) -> GradedSet:
     return read_folder(data / "stsb-multi-mt").within(["en", *LANGUAGES]).every(DEV_EVERY)
 
 
-def student_vectors(folder: Path) -> Encode:
-    """Open a student or a starting encoder as a function from texts to vectors."""
-    return _fast(*Student.load(folder))
-
-
-def _fast(student: Student, tokenizer: Tokenizer) -> Encode:
-    def vectors_of(texts: Sequence[str]) -> NDArray[np.float32]:
-        with fast_inference():
-            return encode(student, tokenizer, texts)
-
-    return vectors_of
-
-
 def score_starts(data: Path, runs: Path) -> None:
     """Score the teacher, and the encoder that assistant and students start from; write starts.json."""
     recipe = load_recipe(BASE)
     assert recipe.teacher
     starts = {
         "teacher": open_encoder(recipe.teacher, "teacher"),
-        "start": student_vectors(runs / f"multi-stage-s{SEEDS[0]}" / "start"),
+        "start": student_encoder("start", *Student.load(runs / f"multi-stage-s{SEEDS[0]}" / "start")),
     }
     write_json(runs / STARTS, {name: score(vectors, dev_sts(data)) for name, vectors in starts.items()})
 
@@ -246,22 +233,24 @@ def score_starts(data: Path, runs: Path) -> None:
 def score_depths(data: Path, runs: Path) -> None:
     """Score the elastic-depth student and the base student after each recurrence; write depths.json."""
     scores: dict[str, list[list[dict[str, float]]]] = {"multi-stage": [], "elastic": []}
+    graded = dev_sts(data)
     for name, seed in product(scores, SEEDS):
         student, tokenizer = Student.load(runs / f"{name}-s{seed}" / "student")
-        depths = [shallower(student, depth) for depth in range(1, student.config.recurrences + 1)]
-        scores[name].append([averages(score(_fast(shallow, tokenizer), dev_sts(data))) for shallow in depths])
+        depths = (shallower(student, depth) for depth in range(1, student.config.recurrences + 1))
+        vectors = (student_encoder(name, shallow, tokenizer) for shallow in depths)
+        scores[name].append([averages(score(encode, graded)) for encode in vectors])
     write_json(runs / DEPTHS, scores)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run the chosen variants, then score what needs no training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs/ablation"))
     names = [variant.name for variant in variants(SEEDS[0])]
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
-    parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
-    options = parser.parse_args(arguments)
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    options = parser.parse_args()
     check_data(options.data, ("parallel", "stsb-multi-mt"))
     for with_each_seed in zip(*map(variants, options.seeds), strict=True):
         for variant in with_each_seed:

@@ -150,9 +150,8 @@ def installed_versions(python: Path) -> dict[str, str]:
     """Return the versions of the clients' packages; those that are not installed are left out."""
     names = sorted({name for client in CLIENTS for name in client.packages})
     script = (
-        "import json, sys\nfrom importlib.metadata import distributions\n"
-        "found = {one.metadata['Name'].lower(): one.version for one in distributions()}\n"
-        "print(json.dumps({name: found[name] for name in sys.argv[1:] if name in found}))"
+        "import json, sys; from xcompress.machine import installed_versions; "
+        "print(json.dumps(installed_versions(sys.argv[1:])))"
     )
     command = [str(python), "-P", "-c", script, *names]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

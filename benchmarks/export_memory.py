@@ -15,26 +15,22 @@ Memory is the median of the rounds, times are minima. Prints a table per graph.
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from xcompress.bench import memory
-from xcompress.python_process import python_command
 
 SHAPES = {(1, 16): 30, (1, 128): 8, (32, 32): 3}
 """(batch, tokens) and the number of timed calls."""
+MEMORY = ("loaded", "resident", "own", "graphs", "libraries", "peak", "busy", "after")
+"""Figures in bytes."""
 OUTPUT = "sentence_embedding"
-SERVE = "--serve"
-"""The first argument of a process that opens one graph. It must import nothing that it does not need."""
 SHRINK = {"memory.enable_memory_arena_shrinkage": "cpu:0"}
 
 
@@ -92,8 +88,20 @@ def mapped() -> dict[str, int]:
     return sums
 
 
+# The next two are called in fresh processes, which must import nothing that they do not need.
+
+
+def open_once(graph: str) -> tuple[float, float]:
+    """Open a graph as onnxruntime does by default; return the seconds, and the growth of peak memory in bytes."""
+    import onnxruntime
+
+    before, start = memory.peak(), time.perf_counter()
+    onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    return time.perf_counter() - start, memory.peak() - before
+
+
 def serve(graph: str, setting: Mapping[str, Any]) -> dict[str, float]:
-    """Open and run a graph in this process; return the figures."""
+    """Open and run a graph; return the figures."""
     import numpy as np
     import onnxruntime
     import tokenizers  # noqa: F401 - the imports are those of xcompress.bundle.encoder
@@ -137,17 +145,6 @@ def open_graph(onnxruntime: Any, graph: str, setting: Mapping[str, Any]) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def measure(graph: Path, setting: Setting) -> dict[str, float]:
-    """Open and run a graph in a fresh process."""
-    request = json.dumps({"graph": str(graph), "setting": asdict(setting)})
-    command = python_command(str(Path(__file__)), SERVE, request)
-    result = subprocess.run(command, env=os.environ | setting.environment, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise SystemExit(f"{graph}, {setting.name}: exit code {result.returncode} {result.stderr.strip()[-300:]}")
-    figures: dict[str, float] = json.loads(result.stdout)
-    return figures
-
-
 def one_node(folder: Path) -> Path:
     """Write a graph of one node with the input and output names of a bundle."""
     from onnx import TensorProto, helper, save
@@ -166,29 +163,21 @@ def one_node(folder: Path) -> Path:
 def rows(results: Mapping[str, Sequence[Mapping[str, float]]], size: float) -> Iterator[tuple[str, ...]]:
     """Yield a row per setting: memory in MB, resident memory also as a multiple of the file."""
     for name, runs in results.items():
-
-        def megabytes(key: str, runs: Sequence[Mapping[str, float]] = runs) -> float:
-            return statistics.median(run[key] for run in runs) / 1e6
-
-        memory = [
-            f"{megabytes(key):.1f}"
-            for key in ("loaded", "resident", "own", "graphs", "libraries", "peak", "busy", "after")
-        ]
-        times = [f"{min(run[key] for run in runs):.2f}" for key in ("open", "1x16", "1x128", "32x32")]
-        ratios = (f"{megabytes('resident') / size:.2f}", f"{megabytes('peak') / megabytes('resident'):.2f}")
-        yield (name, *memory, *ratios, *times)
+        megabytes = {key: statistics.median(run[key] for run in runs) / 1e6 for key in MEMORY}
+        others = [megabytes["resident"] / size, megabytes["peak"] / megabytes["resident"]]
+        others += [min(run[key] for run in runs) for key in ("open", "1x16", "1x128", "32x32")]
+        yield (name, *(f"{value:.1f}" for value in megabytes.values()), *(f"{value:.2f}" for value in others))
 
 
 def report(graph: Path, smallest: Path, settings: Sequence[Setting], rounds: int) -> str:
     """Measure the settings in turn, `rounds` times; return a table."""
-    results: dict[str, list[dict[str, float]]] = {}
-    for _ in range(rounds):
-        results.setdefault(ONE_NODE.name, []).append(measure(smallest, ONE_NODE))
-        for setting in settings:
-            results.setdefault(setting.name, []).append(measure(graph, setting))
+    calls = {
+        setting.name: partial(in_fresh_process, serve, file, asdict(setting), environment=setting.environment)
+        for file, setting in [(smallest, ONE_NODE), *((graph, setting) for setting in settings)]
+    }
+    results = in_turns(calls, rounds)
     size = sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*")) / 1e6
-    head = ["setting", "loaded", "resident", "own", "graphs", "libraries", "peak", "busy", "after"]
-    head += ["resident / file", "peak / resident", "open s", "1x16 ms", "1x128 ms", "32x32 ms"]
+    head = ["setting", *MEMORY, "resident / file", "peak / resident", "open s", "1x16 ms", "1x128 ms", "32x32 ms"]
     return f"\n{graph.name}, {size:.1f} MB\n\n{markdown_table(head, rows(results, size))}"
 
 
@@ -196,12 +185,10 @@ def main() -> None:
     """Print a table per graph."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graphs", type=Path, nargs="+")
-    parser.add_argument("--rounds", type=int, default=3)
+    add_rounds(parser, 3)
     names = [setting.name for setting in SETTINGS]
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"of {'; '.join(names)}")
     options = parser.parse_args()
-    if options.rounds < 1:
-        parser.error("--rounds: at least 1")
     if missing := [graph for graph in options.graphs if not graph.is_file()]:
         raise InputError(f"{missing[0]}: no such file; name the graph of a bundle, such as onnx/model.onnx")
     settings = [setting for setting in SETTINGS if not options.only or setting.name in options.only]
@@ -212,10 +199,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [SERVE]:
-        sys.stdout.write(json.dumps(serve(**json.loads(sys.argv[2]))))
-    else:
-        from xcompress.console import emit, markdown_table, run_script
-        from xcompress.errors import InputError
+    from measuring import add_rounds, in_fresh_process, in_turns
 
-        run_script(main)
+    from xcompress.console import emit, markdown_table, run_script
+    from xcompress.errors import InputError
+
+    run_script(main)

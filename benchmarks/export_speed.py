@@ -19,27 +19,29 @@ half an hour.
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import onnxruntime
-from engine_calls import open_session
+from engine_calls import open_session, time_calls
+from measuring import add_rounds, in_fresh_process, in_turns, median_ratio
 from peers import quantize_with_optimum
 
 from xcompress.bench.latency import Shape
 from xcompress.bench.machine import describe
-from xcompress.bench.peak import SIDE, peak_graph
+from xcompress.bench.peak import measure_peaks
+from xcompress.bench.report.format import threads_text
 from xcompress.bench.results import NOISY
 from xcompress.bench.subjects import LABELLED
+from xcompress.bench.workers.client import Worker
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.bundle.released import released_names
 from xcompress.console import emit, markdown_table, run_script, say
@@ -55,7 +57,7 @@ from xcompress.files import megabytes
 from xcompress.machine import installed_versions
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, token_ids
-from xcompress.python_process import python_command
+from xcompress.packages import is_installed
 
 CALLS = ((Shape(1, 16), 1), (Shape(1, 128), 1), (Shape(32, 32), 1), (Shape(1, 128), 2), (Shape(32, 32), 2))
 """Shapes and numbers of threads."""
@@ -97,19 +99,15 @@ def main() -> None:
     """Print the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--rounds", type=int, default=5)
+    add_rounds(parser, 5)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each figure and round")
     options = parser.parse_args()
-    if options.rounds < 1:
-        parser.error("--rounds: at least 1")
     with tempfile.TemporaryDirectory() as place:
         models = [prepare(named, Path(place) / str(number)) for number, named in enumerate(options.models)]
-        peak, graph = Path(place) / "peak.onnx", peak_graph("int8")
-        assert graph is not None
-        peak.write_bytes(graph)
-        times = measure(models, peak, options.rounds, options.seconds)
+        peaks = measure_peaks(Worker(), (1, 2)).per_second
+        times = measure(models, options.rounds, options.seconds)
         command = f"python benchmarks/export_speed.py {shlex.join(sys.argv[1:])} > benchmarks/export_speed.md"
-        emit(page(command, models, times))
+        emit(page(command, models, times, peaks))
 
 
 def prepare(named: str, folder: Path) -> Model:
@@ -129,7 +127,8 @@ def prepare(named: str, folder: Path) -> Model:
         language: sentences[:: max(1, len(sentences) * len(text) // COMPARED)] for language, sentences in text.items()
     }
     compared = compare(forms, make_reference(student, tokenizer, few))
-    profiles = [profile(Path(forms[INT8].file), shape, threads) for shape, threads in PROFILED]
+    graph, vocabulary = Path(forms[INT8].file), student.config.vocab_size
+    profiles = [profile(graph, vocabulary, shape, threads) for shape, threads in PROFILED]
     return Model(label, student, forms, compared, profiles)
 
 
@@ -151,14 +150,14 @@ def write_forms(source: Source, folder: Path, texts: Sequence[str]) -> Iterator[
     yield INT8, Form("onnxruntime", files["int8"])
     yield "int4, onnxruntime", Form("onnxruntime", files["int4"])
     yield "int8 standard, onnxruntime", Form("onnxruntime", files["standard"])
-    if find_spec("openvino"):
+    if is_installed("openvino"):
         yield STANDARD, Form("openvino", files["standard"])
         yield "float32, OpenVINO", Form("openvino-float32", files["float32"], is_int8=False)
         yield "bfloat16 by OpenVINO's choice", Form("openvino", files["float32"], is_int8=False)
-    if find_spec("litert_torch"):
+    if is_installed("litert_torch"):
         write_litert(student, folder / "model.tflite", quantize=True, fold=False)
         yield LITERT, Form("litert", str(folder / "model.tflite"))
-    if find_spec("nncf"):
+    if is_installed("nncf"):
         rows = [ids for ids in token_ids(tokenizer, texts, student.config) if ids]
         yield NNCF, Form("openvino", str(quantize_with_nncf(files["float32"], rows, folder / "nncf.xml")))
     if Path(sys.executable).with_name("optimum-cli").is_file():
@@ -191,34 +190,25 @@ def compare(forms: Mapping[str, Form], reference: Reference) -> dict[str, float]
     return found
 
 
+Peaks = Mapping[tuple[str, int], float]
+"""Multiply-adds per second of one large product, by kind of number and threads."""
 Times = dict[tuple[str, str, Shape, int], list[float]]
-"""Median seconds of each round, by model, form, shape and threads; the peak's model is empty."""
+"""Median seconds of each round, by model, form, shape and threads."""
 
 
-def measure(models: Sequence[Model], peak: Path, rounds: int, seconds: float) -> Times:
+def measure(models: Sequence[Model], rounds: int, seconds: float) -> Times:
     """Time every form at every shape, each in a fresh process, in turns."""
-    times: Times = {}
-
-    def time_once(model: str, name: str, shape: Shape, threads: int, engine: str, file: str, vocabulary: int) -> None:
-        numbers = (shape.batch, shape.tokens, threads, vocabulary, seconds)
-        script = Path(__file__).with_name("engine_calls.py")
-        command = python_command(str(script), engine, file, *map(str, numbers))
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            sys.exit(f"{model}, {name}: {result.stderr[-1000:]}")
-        reply = json.loads(result.stdout)
-        times.setdefault((model, name, shape, threads), []).append(reply["least" if not model else "median"])
-
-    for number in range(rounds):
-        say(f"round {number + 1} of {rounds}")
-        for threads in (1, 2):
-            time_once("", "peak", Shape(0, 0), threads, "onnxruntime", str(peak), 0)
-        for shape, threads in CALLS:
-            for model in models:
-                for name, form in model.forms.items():
-                    vocabulary = model.student.config.vocab_size
-                    time_once(model.name, name, shape, threads, form.engine, form.file, vocabulary)
-    return times
+    calls = {
+        (model.name, name, shape, threads): partial(
+            in_fresh_process,
+            time_calls,
+            *(form.engine, form.file, shape.batch, shape.tokens, threads, model.student.config.vocab_size, seconds),
+        )
+        for shape, threads in CALLS
+        for model in models
+        for name, form in model.forms.items()
+    }
+    return in_turns(calls, rounds)
 
 
 def multiply_adds(student: Student, shape: Shape) -> int:
@@ -227,12 +217,12 @@ def multiply_adds(student: Student, shape: Shape) -> int:
     return shape.batch * shape.tokens * sum(site.weight.size * uses[name] for name, site in matmuls(student).items())
 
 
-def profile(graph: Path, shape: Shape, threads: int) -> dict[str, float]:
+def profile(graph: Path, vocabulary: int, shape: Shape, threads: int) -> dict[str, float]:
     """Return the milliseconds of a call by operator: the sum over its nodes of the median time."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.enable_profiling = threads, True
     session = open_on_cpu(graph, options)
-    ids = np.random.default_rng(0).integers(5, 1000, (shape.batch, shape.tokens))
+    ids = np.random.default_rng(0).integers(5, vocabulary, (shape.batch, shape.tokens))
     for _ in range(PROFILED_CALLS):
         session.run(["sentence_embedding"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})
     file = Path(session.end_profiling())
@@ -248,19 +238,19 @@ def profile(graph: Path, shape: Shape, threads: int) -> dict[str, float]:
     return {operator: total / 1000 for operator, total in totals.most_common()}
 
 
-def page(command: str, models: Sequence[Model], times: Times) -> str:
+def page(command: str, models: Sequence[Model], times: Times, peaks: Peaks) -> str:
     """Return the results as a page of Markdown."""
     machine = describe()
     versions = ", ".join(f"{name} {version}" for name, version in installed_versions(PACKAGES).items())
-    peaks = {threads: SIDE**3 / min(times["", "peak", Shape(0, 0), threads]) for threads in (1, 2)}
-    rounds = len(times["", "peak", Shape(0, 0), 1])
+    rounds = len(next(iter(times.values())))
     sections = [
         "# Speed of the exported graphs",
         f"    {command}",
-        f"This command wrote the page on {machine.cpu} ({', '.join(machine.flags)}), {machine.threads} threads, with "
-        f"{versions}. Times are milliseconds a call: the median of {rounds} fresh processes, each with its own "
+        f"This command wrote the page on {machine.cpu} ({', '.join(machine.flags)}), {threads_text(machine.threads)}, "
+        f"with {versions}. Times are milliseconds a call: the median of {rounds} fresh processes, each with its own "
         "median. `share` is the share of the machine's int8 peak that an int8 graph reaches: multiply-adds of the "
-        f"products with weights, over {peaks[1] / 1e9:.0f} G/s with one thread and {peaks[2] / 1e9:.0f} G/s with two. "
+        f"products with weights, over {peaks['int8', 1] / 1e9:.0f} G/s with one thread and "
+        f"{peaks['int8', 2] / 1e9:.0f} G/s with two. "
         "`cosine` is the mean cosine to PyTorch's vectors on sentences that none was calibrated on. ~: the processes "
         f"differ by more than {NOISY:.0%} of their median.",
     ]
@@ -282,17 +272,17 @@ def _describe(model: Model) -> str:
 
 
 def _heads() -> list[str]:
-    return [f"{shape}, {threads} thread{'s' * (threads > 1)}" for shape, threads in CALLS]
+    return [f"{shape}, {threads_text(threads)}" for shape, threads in CALLS]
 
 
-def _table(model: Model, times: Times, peaks: Mapping[int, float]) -> str:
+def _table(model: Model, times: Times, peaks: Peaks) -> str:
     rows = []
     for name, form in model.forms.items():
         cells = [name]
         for shape, threads in CALLS:
             rounds = times[model.name, name, shape, threads]
             seconds = median(rounds)
-            share = multiply_adds(model.student, shape) / seconds / peaks[threads]
+            share = multiply_adds(model.student, shape) / seconds / peaks["int8", threads]
             noisy = " ~" * (max(rounds) - min(rounds) > NOISY * seconds)
             cells.append(f"{1000 * seconds:.2f}" + (f" ({share:.0%})" if form.is_int8 else "") + noisy)
         cosine = model.cosines.get(name)
@@ -309,11 +299,8 @@ def _ratios(model: Model, times: Times) -> str:
         return "NNCF is not installed."
     lines = []
     for ours in [name for name in (STANDARD, INT8, LITERT) if name in model.forms]:
-        ratios = []
-        for shape, threads in CALLS:
-            pairs = zip(times[model.name, NNCF, shape, threads], times[model.name, ours, shape, threads], strict=True)
-            ratios.append(f"{median(theirs / own for theirs, own in pairs):.2f}")
-        lines.append([ours, *ratios])
+        ratios = [median_ratio(times[model.name, NNCF, *call], times[model.name, ours, *call]) for call in CALLS]
+        lines.append([ours, *(f"{ratio:.2f}" for ratio in ratios)])
     title = "Times as fast as NNCF's int8 in OpenVINO (median over the rounds of the ratio within a round):"
     return f"{title}\n\n{markdown_table(['', *_heads()], lines)}"
 

@@ -9,25 +9,24 @@ taking turns; and the least time and memory of opening the graph in a new proces
 """
 
 import argparse
-import json
 import shlex
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean, median
-from time import perf_counter
+from statistics import fmean
 from typing import Any
 
-import numpy as np
+from export_memory import open_once
+from graph_choices import time_in_turns
+from measuring import in_fresh_process
 
+from xcompress.bench.latency import Shape
 from xcompress.bundle.engines import open_on_cpu
 from xcompress.console import emit, markdown_table, run_script
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.files import read_json
-from xcompress.python_process import python_command
 
 KINDS = {
     "int8": ExportConfig(),
@@ -36,16 +35,11 @@ KINDS = {
 }
 OPENINGS = 5
 """How often each graph is opened; the minimum counts."""
-ROUNDS = 300
-_OPEN = """
-import json, sys, time
-import onnxruntime
-from xcompress.bench.memory import peak
-before, start = peak(), time.perf_counter()
-onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
-took = time.perf_counter() - start
-print(json.dumps([took, peak() - before]))
-"""
+SENTENCE = Shape(1, 16)
+VOCABULARY = 100
+"""Random token ids are below this number."""
+SECONDS = 3.0
+"""How long the graphs of a model take turns."""
 
 
 def main() -> None:
@@ -67,36 +61,18 @@ def _rows(source: str) -> list[list[str]]:
             bundle / manifest["graphs"][manifest["precision"]]
             for bundle, manifest in zip(bundles, manifests, strict=True)
         ]
-        return list(map(_row, KINDS, graphs, manifests, _time_in_turn(graphs)))
+        sessions = {kind: open_on_cpu(graph) for kind, graph in zip(KINDS, graphs, strict=True)}
+        times = time_in_turns(sessions, SENTENCE, VOCABULARY, SECONDS)
+        return list(map(_row, KINDS, graphs, manifests, times.values()))
 
 
 def _row(kind: str, graph: Path, manifest: Mapping[str, Any], milliseconds: float) -> list[str]:
     parity = manifest["parity"][manifest["precision"]]
     scores = [f"{fmean(manifest['graded'][when].values()):.1f}" for when in ("before", "after")]
-    seconds, memory = map(min, zip(*(_open(graph) for _ in range(OPENINGS)), strict=True))
+    seconds, memory = map(min, zip(*(in_fresh_process(open_once, graph) for _ in range(OPENINGS)), strict=True))
     size = f"{graph.stat().st_size / 1e6:.1f}"
     opened = [f"{1000 * seconds:.0f}", f"{memory / 1e6:.0f}"]
     return [manifest["source"], kind, size, f"{parity['mean_cosine']:.4f}", *scores, f"{milliseconds:.2f}", *opened]
-
-
-def _time_in_turn(graphs: Sequence[Path]) -> list[float]:
-    """Return the median milliseconds of one sentence for each graph."""
-    sessions = [open_on_cpu(graph) for graph in graphs]
-    feeds = {"input_ids": np.full((1, 16), 7, np.int64), "attention_mask": np.ones((1, 16), np.int64)}
-    times: list[list[float]] = [[] for _ in sessions]
-    for _ in range(ROUNDS):
-        for session, taken in zip(sessions, times, strict=True):
-            start = perf_counter()
-            session.run(["sentence_embedding"], feeds)
-            taken.append(1000 * (perf_counter() - start))
-    return list(map(median, times))
-
-
-def _open(graph: Path) -> tuple[float, float]:
-    """Open a graph in a new process; return the seconds, and the growth of peak memory in bytes."""
-    result = subprocess.run(python_command("-c", _OPEN, str(graph)), capture_output=True, text=True, check=True)
-    seconds, memory = json.loads(result.stdout)
-    return seconds, memory
 
 
 if __name__ == "__main__":

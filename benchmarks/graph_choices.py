@@ -10,7 +10,7 @@ median milliseconds per call, and the number of nodes after onnxruntime has opti
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -20,16 +20,16 @@ import onnx
 import onnxruntime
 import torch
 
-from xcompress import console
-from xcompress.bench.latency import SHAPES, Shape, summarize_calls, take_turns
-from xcompress.bench.results import Latency
+from xcompress.bench.latency import SHAPES, Shape, Turn, take_turns
 from xcompress.bundle.engines import open_on_cpu
+from xcompress.console import emit, markdown_table, run_script
 from xcompress.export.graph import GraphOptions, build
 from xcompress.export.matmul import Level, MatMulWriter, Range, matmuls
 from xcompress.modeling.student import Student, StudentConfig
 
 EXPORTED = "int8 as exported"
 VOCABULARY = 60_000
+LEAST_ROUNDS = 8
 
 
 def main() -> None:
@@ -43,10 +43,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = dict(write(student, Path(folder)))
         nodes = {name: _count_nodes(file) for name, file in files.items()}
-        columns = [_measure(files, shape, seconds) for shape in SHAPES]
-    rows = [[name, str(nodes[name]), *(f"{1000 * column[name].p50:.2f}" for column in columns)] for name in files]
-    head = ["ms, 1 thread", "nodes", *map(str, SHAPES)]
-    console.emit(console.markdown_table(head, rows))
+        sessions = {name: _session(file) for name, file in files.items()}
+        columns = [time_in_turns(sessions, shape, VOCABULARY, seconds) for shape in SHAPES]
+    rows = [[name, str(nodes[name]), *(f"{column[name]:.2f}" for column in columns)] for name in files]
+    emit(markdown_table(["ms, 1 thread", "nodes", *map(str, SHAPES)], rows))
 
 
 def write(student: Student, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -110,27 +110,27 @@ def _count_nodes(file: Path) -> int:
     )
 
 
-def _measure(files: dict[str, Path], shape: Shape, seconds: float) -> dict[str, Latency]:
-    ids = np.random.default_rng(0).integers(3, VOCABULARY, (shape.batch, shape.tokens))
+def time_in_turns(
+    sessions: Mapping[str, onnxruntime.InferenceSession], shape: Shape, vocabulary: int, seconds: float
+) -> dict[str, float]:
+    """Return the median milliseconds of a call of each graph, on random token ids below `vocabulary`."""
+    ids = np.random.default_rng(0).integers(3, vocabulary, (shape.batch, shape.tokens))
     feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    turns = {name: _timer(_session(file), feeds) for name, file in files.items()}
-    rounds = take_turns(turns, seconds, 8)
-    return {name: summarize_calls(shape, 1, times, None) for name, times in rounds.items()}
 
+    def turn_of(session: onnxruntime.InferenceSession) -> Turn:
+        def time_calls(calls: int, warm: bool) -> list[float]:
+            seconds = []
+            for _ in range(calls + warm):
+                start = perf_counter()
+                session.run(["sentence_embedding"], feeds)
+                seconds.append(perf_counter() - start)
+            return seconds[warm:]
 
-def _timer(session: onnxruntime.InferenceSession, feeds: dict[str, np.ndarray]) -> Callable[[int, bool], list[float]]:
-    """Return a function that runs the graph and returns the seconds of each call, after an untimed one if `warm`."""
+        return time_calls
 
-    def time_calls(calls: int, warm: bool) -> list[float]:
-        seconds = []
-        for _ in range(calls + warm):
-            start = perf_counter()
-            session.run(["sentence_embedding"], feeds)
-            seconds.append(perf_counter() - start)
-        return seconds[warm:]
-
-    return time_calls
+    turns = take_turns({name: turn_of(session) for name, session in sessions.items()}, seconds, LEAST_ROUNDS)
+    return {name: 1000 * float(np.median(np.concatenate(rounds))) for name, rounds in turns.items()}
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

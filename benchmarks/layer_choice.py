@@ -2,8 +2,8 @@
 
     python benchmarks/layer_choice.py RUN DATA [LAYERS ...] [--every 25] [--bottleneck 128]
 
-RUN is a run folder, such as runs/release, that has finished the steps `corpus` and `start`. DATA holds
-stsb-<language>-dev.csv.xz. LAYERS are numbers from 1, such as 1,2,3,4,5,10,11,12, or prelude/unit x R/coda, such as
+RUN is a run folder, such as runs/release, that has finished the steps `corpus` and `start`. DATA is a folder with
+stsb-multi-mt. LAYERS are numbers from 1, such as 1,2,3,4,5,10,11,12, or prelude/unit x R/coda, such as
 1,2/3,4,5x2/11,12; by default, those in benchmarks/release.md are compared. Each student gets a linear head, fitted by
 least squares to the teacher's vectors of 500 training pairs per language (both sides). Prints a table of Spearman x 100
 on every 25th row of the dev set.
@@ -35,7 +35,7 @@ CHOICES = (
     "2,4,6,8,10,12",
 )
 PAIRS = 500
-SHOWN = ("monolingual", "en-xx")
+SHOWN = {"monolingual": "one language", "en-xx": "en-xx"}
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--bottleneck", type=int)
     options = parser.parse_args()
     recipe = load_recipe(options.run / "recipe.yaml")
-    graded = read_folder(options.data).within(["en", *recipe.languages]).every(options.every)
+    graded = read_folder(options.data / "stsb-multi-mt").within(["en", *recipe.languages]).every(options.every)
     rows = []
     for text in options.layers:
         prelude, unit, coda = text.split("/") if "/" in text else ("", text, "")
@@ -63,8 +63,8 @@ def main() -> None:
             bottleneck=options.bottleneck,
         )
         scores = score_untrained(options.run, recipe, student, graded)
-        rows.append([text, str(options.bottleneck), *(f"{scores[name]:.1f}" for name in SHOWN)])
-    emit(markdown_table(["layers of the assistant", "B", *SHOWN], rows))
+        rows.append([text, str(options.bottleneck or "none"), *(f"{scores[name]:.1f}" for name in SHOWN)])
+    emit(markdown_table(["layers of the assistant", "B", *SHOWN.values()], rows))
 
 
 def score_untrained(run: Path, recipe: Recipe, section: StudentSection, graded: GradedSet) -> dict[str, float]:
@@ -92,7 +92,7 @@ def _draw_sentences(run: Path, recipe: Recipe) -> tuple[list[str], list[str]]:
     generator, sources, targets = np.random.default_rng(recipe.seed), list[str](), list[str]()
     for language in recipe.languages:
         file = PairFile(corpus_file(run / "corpus", TRAIN, language), language)
-        pairs = [file[int(row)] for row in generator.choice(len(file), PAIRS, replace=False)]
+        pairs = [file[int(row)] for row in generator.choice(len(file), min(PAIRS, len(file)), replace=False)]
         sources += [pair.source for pair in pairs]
         targets += [pair.target for pair in pairs]
     return sources, targets

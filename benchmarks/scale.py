@@ -1,14 +1,16 @@
 """Measure how the preparation of training data grows with the number of pairs.
 
     python benchmarks/scale.py run --pairs 1000000 10000000 [--folder FOLDER] [--results scale.json] [--steps NAME ...]
+    python benchmarks/scale.py step NAME FOLDER PAIRS
     python benchmarks/scale.py report scale.json
     python benchmarks/scale.py distinct --pairs 1000000 10000000
     python benchmarks/scale.py start
 
 `run` prepares generated pairs of two languages, each step in a process of its own that may have 256 descriptors open,
-and adds the figures of each step to the results. `report` prints them a million pairs, fits a straight line to each
-step, and says from it what a billion pairs take. `distinct` compares three ways to find the first of equal numbers.
-`start` says from how many pairs on a second process is worth its start.
+and adds the figures of each step to the results. `step` runs one step in a process that you start, and prints its
+figures. `report` prints the figures a million pairs, fits a straight line to each step, and says from it what a billion
+pairs take. `distinct` compares three ways to find the first of equal numbers. `start` says from how many pairs on a
+second process is worth its start.
 
 The teacher is a stand-in that computes a vector of 32 numbers from the length of a text: an encoder's own time is the
 number of different sentences over its speed.
@@ -18,8 +20,6 @@ import argparse
 import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,12 +30,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring import in_fresh_process
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xcompress.bench import memory
 from xcompress.bundle.released import released_folder
-from xcompress.console import emit, markdown_table, run_script
+from xcompress.console import emit, emit_json, markdown_table, run_script
 from xcompress.corpus.build import Gathered, LanguageLines, build
 from xcompress.corpus.clean import Cleaner, RawChunk
 from xcompress.corpus.columns import BLOCK, ColumnFile, part_bits, partition
@@ -49,12 +50,11 @@ from xcompress.distillation.data.labels import TextName, VectorTable
 from xcompress.distillation.data.sentences import SIDES, Sentences
 from xcompress.distillation.data.tokens import write_tokens
 from xcompress.distillation.teachers.vectors import StoredVectors, VectorStore
-from xcompress.errors import InputError
+from xcompress.errors import InputError, XCompressError
 from xcompress.files import read_json, size_of
 from xcompress.metrics import Encode
 from xcompress.modeling.student import StudentConfig
 from xcompress.processes import map_in_order
-from xcompress.python_process import python_command
 
 LANGUAGES = ("de", "fr")
 DESCRIPTORS = 256
@@ -68,6 +68,19 @@ START_LINES = 10_000
 POOL = 10_007
 WORDS = [f"{first}{middle}{last}" for first in "bdfgk" for middle in "aeiou" for last in ("la", "mo", "ni", "ru", "st")]
 WAYS = ("parts on disk (xcompress)", "unique of numpy", "is_first_distinct of polars")
+COLUMNS: Mapping[str, Callable[[Mapping[str, Any], float], str]] = {
+    "user CPU s a million": lambda row, millions: f"{row['user'] / millions:.1f}",
+    "of this, main thread": lambda row, millions: f"{row['main_thread'] / millions:.1f}",
+    "s a million": lambda row, millions: f"{row['seconds'] / millions:.1f}",
+    "peak MB": lambda row, _: f"{row['memory'] / 1e6:.0f}",
+    "without files": lambda row, _: f"{row['own_memory'] / 1e6:.0f}",
+    "MB of a child": lambda row, _: f"{row['child_memory'] / 1e6:.0f}" if row["child_memory"] else "",
+    "descriptors": lambda row, _: f"{row['descriptors']}",
+    "maps": lambda row, _: f"{row['maps']}",
+    "files": lambda row, _: f"{row['files']}",
+    "MB of disk a million": lambda row, millions: f"{row['bytes'] / millions / 1e6:.0f}",
+}
+"""Figures of a step in the report, from its row and the millions of pairs."""
 SAMPLED_EVERY = 0.2
 """Seconds between two looks at the open descriptors and memory maps."""
 
@@ -215,8 +228,9 @@ class Watch:
                 return
 
 
-def measure_step(name: str, folder: Path, count: int) -> dict[str, float]:
-    """Run a step in this process; return its figures."""
+def measure_step(name: str, place: str, count: int) -> dict[str, float]:
+    """Run a step in this process and folder; return its figures."""
+    folder = Path(place)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     watch, started, before, of_thread = Watch(), time.monotonic(), os.times(), time.thread_time()
     STEPS[name](folder, count)
@@ -229,16 +243,17 @@ def measure_step(name: str, folder: Path, count: int) -> dict[str, float]:
 
 
 def run(count: int, folder: Path, steps: Sequence[str]) -> Iterator[dict[str, object]]:
-    """Yield the figures of each step on `count` pairs, or the last line of its error."""
+    """Yield the figures of each step on `count` pairs, or its error."""
     if not FROM_TEXT.isdisjoint(steps):
         for language in LANGUAGES:
             with (folder / f"{language}.tsv").open("wb") as stream:
                 stream.writelines(generated(language, count // 2))
     for step in steps:
-        command = python_command(str(Path(__file__)), "step", step, str(folder), str(count))
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        lines = (result.stderr if result.returncode else result.stdout).strip().splitlines()
-        figures = {"error": lines[-1]} if result.returncode else json.loads(lines[-1])
+        figures: Mapping[str, object]
+        try:
+            figures = in_fresh_process(measure_step, step, folder, count)
+        except XCompressError as error:
+            figures = {"error": str(error)}
         emit(f"{count:,} pairs, {step}: {figures}")
         yield {"pairs": count, "step": step, **figures}
 
@@ -250,25 +265,8 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         of_step = sorted((row for row in rows if row["step"] == step), key=lambda row: int(row["pairs"]))
         for row in of_step:
             millions = row["pairs"] / 1e6
-            if "error" in row:
-                measured.append([step, f"{millions:g}", row["error"], *[""] * 9])
-                continue
-            measured.append(
-                [
-                    step,
-                    f"{millions:g}",
-                    f"{row['user'] / millions:.1f}",
-                    f"{row['main_thread'] / millions:.1f}" if "main_thread" in row else "",
-                    f"{row['seconds'] / millions:.1f}",
-                    f"{row['memory'] / 1e6:.0f}",
-                    f"{row['own_memory'] / 1e6:.0f}" if "own_memory" in row else "",
-                    f"{row['child_memory'] / 1e6:.0f}" if row.get("child_memory") else "",
-                    f"{row['descriptors']}",
-                    f"{row['maps']}",
-                    f"{row['files']}",
-                    f"{row['bytes'] / millions / 1e6:.0f}",
-                ]
-            )
+            cells = [row["error"]] if "error" in row else [cell(row, millions) for cell in COLUMNS.values()]
+            measured.append([step, f"{millions:g}", *cells])
         good = [row for row in of_step if "error" not in row]
         if len(good) > 1:
             pairs = np.array([row["pairs"] / 1e6 for row in good])
@@ -278,23 +276,9 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
                 cells += [f"{start:.1f} + {slope:.2f} x", f"{(start + 1000 * slope) / 3600:.1f}"]
             growth, memory = np.polyfit(pairs, [row["memory"] / 1e6 for row in good], 1)
             fitted.append([*cells, f"{memory:.0f} + {growth:.1f} x", f"{(memory + 1000 * growth) / 1e3:.1f}"])
-    head = [
-        "step",
-        "million pairs",
-        "user CPU s a million",
-        "of this, main thread",
-        "s a million",
-        "peak MB",
-        "without files",
-        "MB of a child",
-        "descriptors",
-        "maps",
-        "files",
-        "MB of disk a million",
-    ]
     lines = ["step", "user CPU s, x million pairs", "h for a billion", "s on the clock", "h for a billion"]
     lines += ["peak MB, x million pairs", "GB for a billion"]
-    return f"{markdown_table(head, measured)}\n\n{markdown_table(lines, fitted)}"
+    return f"{markdown_table(['step', 'million pairs', *COLUMNS], measured)}\n\n{markdown_table(lines, fitted)}"
 
 
 def measure_start() -> str:
@@ -318,8 +302,7 @@ def compare_distinct(count: int) -> str:
     """Return a table of the ways to find the first of equal numbers, each in a fresh process."""
     rows = []
     for way in WAYS:
-        command = python_command(str(Path(__file__)), "way", way, str(count))
-        figures = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        figures = in_fresh_process(measure_way, way, count)
         rows.append([way, f"{count / 1e6:g}", f"{figures['user']:.1f}", f"{figures['memory'] / 1e6:.0f}"])
     return markdown_table(["way", "million numbers", "user CPU s", "peak MB"], rows)
 
@@ -360,14 +343,9 @@ def main() -> None:
     commands.add_parser("report").add_argument("file", type=Path)
     commands.add_parser("distinct").add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 10_000_000])
     commands.add_parser("start")
-    way = commands.add_parser("way")
-    way.add_argument("name", choices=WAYS)
-    way.add_argument("count", type=int)
     options = parser.parse_args()
     if options.command == "step":
-        sys.stdout.write(json.dumps(measure_step(options.name, options.folder, options.count)))
-    elif options.command == "way":
-        sys.stdout.write(json.dumps(measure_way(options.name, options.count)))
+        emit_json(measure_step(options.name, options.folder, options.count))
     elif options.command == "start":
         emit(measure_start())
     elif options.command == "report":

@@ -8,13 +8,14 @@ classification/sib200 (<language>.<split>.tsv.xz: id, topic, text). Measured are
 
 import argparse
 import random
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from time import perf_counter
 from typing import Any, get_args
 
 import numpy as np
-from genres import side_of
+from measuring import in_turns, median_ratio
 from numpy.typing import NDArray
 
 from xcompress import Encoder
@@ -88,9 +89,10 @@ def sts(encoder: Encoder, data: Path) -> list[list[str]]:
             (one, other): spearman(row_cosines(encoder, firsts[one], seconds[other], precision), grades)
             for one in STS
             for other in STS
+            if one in (PIVOT, other)
         }
         alone = [scores[code, code] for code in STS]
-        crossed = fmean(value for pair, value in scores.items() if side_of(*pair) == "en-xx")
+        crossed = fmean(scores[PIVOT, code] for code in STS if code != PIVOT)
         rows.append([precision, *(f"{value:.1f}" for value in (*alone, fmean(alone), crossed))])
     return rows
 
@@ -207,21 +209,21 @@ def comparisons(encoder: Encoder, data: Path) -> list[list[str]]:
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(STORED, encoder.dimension)).astype(np.float32)
     stored = {precision: encoder.store_as(vectors, precision) for precision in PRECISIONS}
-    seconds: dict[VectorPrecision, list[float]] = {precision: [] for precision in PRECISIONS}
-    for _ in range(ROUNDS):
-        for precision, rows in stored.items():
-            start = perf_counter()
-            encoder.similarity(rows[0], rows)
-            seconds[precision].append((perf_counter() - start) * 1e6 / STORED)
-    medians = {precision: median(times) for precision, times in seconds.items()}
+
+    def time_query(rows: NDArray[Any]) -> float:
+        start = perf_counter()
+        encoder.similarity(rows[0], rows)
+        return (perf_counter() - start) * 1e6 / STORED
+
+    seconds = in_turns({precision: partial(time_query, rows) for precision, rows in stored.items()}, ROUNDS)
     return [
         [
             precision,
             f"{stored[precision][0].nbytes:,}",
-            f"{value:.2f}",
-            f"{median(a / b for a, b in zip(seconds[precision], seconds[PRECISIONS[0]], strict=True)):.2f}",
+            f"{median(times):.2f}",
+            f"{median_ratio(times, seconds[PRECISIONS[0]]):.2f}",
         ]
-        for precision, value in medians.items()
+        for precision, times in seconds.items()
     ]
 
 

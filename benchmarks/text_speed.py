@@ -11,69 +11,56 @@ Markdown.
 """
 
 import argparse
-import json
 import os
 import random
 import shlex
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+from measuring import add_rounds, in_fresh_process, in_turns, median_ratio
+
 from xcompress.bench.machine import describe
 from xcompress.bench.report.format import threads_text
-from xcompress.console import emit, markdown_table, run_script, say
+from xcompress.console import emit, markdown_table, run_script
 from xcompress.corpus.graded import builtin
 from xcompress.export.config import ExportConfig
 from xcompress.export.exporter import export
 from xcompress.packages import is_installed
-from xcompress.python_process import python_command
 
 TEXTS = 1500
 MOST_JOINED = 8
 WARM_UP = 64
+THREADS = (1, 2)
 GRAPH = "onnx/model_quantized.onnx"
 CLIENTS = {
-    "Encoder, onnxruntime": "onnxruntime",
-    "Encoder, OpenVINO": "openvino",
-    "sentence-transformers, onnxruntime": "onnxruntime",
-    "sentence-transformers, OpenVINO": "openvino",
-    "fastembed, onnxruntime": "onnxruntime",
+    "Encoder, onnxruntime": ("onnxruntime", "onnxruntime"),
+    "Encoder, OpenVINO": ("openvino", "openvino"),
+    "sentence-transformers, onnxruntime": ("onnxruntime", "optimum.onnxruntime"),
+    "sentence-transformers, OpenVINO": ("openvino", "optimum.intel"),
+    "fastembed, onnxruntime": ("onnxruntime", "fastembed"),
 }
-"""Clients, and the bundle that each opens."""
-NEEDED = {
-    "Encoder, OpenVINO": "openvino",
-    "sentence-transformers, onnxruntime": "optimum.onnxruntime",
-    "sentence-transformers, OpenVINO": "optimum.intel",
-    "fastembed, onnxruntime": "fastembed",
-}
+"""By client: the bundle that it opens, and the package that it needs."""
 Encode = Callable[[list[str]], object]
 
 
 def main() -> None:
-    """Print the page; with --client, time one client in this process."""
+    """Print the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--client", choices=CLIENTS, help=argparse.SUPPRESS)
-    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    add_rounds(parser, 5)
     options = parser.parse_args()
-    if options.rounds < 1:
-        parser.error("--rounds: at least 1")
-    if options.client:
-        emit(json.dumps(time_client(options.client, Path(options.model), options.threads)))
-        return
     with tempfile.TemporaryDirectory() as place:
         bundles = {"onnxruntime": export(options.model, Path(place) / "onnxruntime")}
         if is_installed("openvino"):
             target = ExportConfig(target="openvino")
             bundles["openvino"] = export(options.model, Path(place) / "openvino", options=target)
-        installed = [name for name in CLIENTS if name not in NEEDED or is_installed(NEEDED[name])]
-        clients = [name for name in installed if CLIENTS[name] in bundles]
+        clients = [name for name, (bundle, package) in CLIENTS.items() if bundle in bundles and is_installed(package)]
         command = f"python benchmarks/text_speed.py {shlex.join(sys.argv[1:])} > benchmarks/text_speed.md"
         emit(page(command, options.model, measure(clients, bundles, options.rounds)))
 
@@ -90,26 +77,20 @@ Times = dict[tuple[str, int], list[dict[str, float]]]
 
 def measure(clients: Sequence[str], bundles: Mapping[str, Path], rounds: int) -> Times:
     """Time every client with one thread and two, each in a fresh process, in turns."""
-    times: Times = {}
-    for number in range(rounds):
-        say(f"round {number + 1} of {rounds}")
-        for threads in (1, 2):
-            for client in clients:
-                arguments = (str(bundles[CLIENTS[client]]), "--client", client, "--threads", str(threads))
-                environment = os.environ | {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
-                command = python_command(__file__, *arguments)
-                done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-                if done.returncode:
-                    sys.exit(f"{client}: {done.stderr[-1000:]}")
-                times.setdefault((client, threads), []).append(json.loads(done.stdout.splitlines()[-1]))
-    return times
+    calls = {}
+    for threads in THREADS:
+        environment = {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
+        for client in clients:
+            arguments = (client, bundles[CLIENTS[client][0]], threads)
+            calls[client, threads] = partial(in_fresh_process, time_client, *arguments, environment=environment)
+    return in_turns(calls, rounds)
 
 
-def time_client(client: str, bundle: Path, threads: int) -> dict[str, float]:
+def time_client(client: str, bundle: str, threads: int) -> dict[str, float]:
     """Return the seconds that a client takes for all texts, and those of its tokenizer alone if it is ours."""
     os.sched_setaffinity(0, range(threads))
     texts = make_texts()
-    encode, tokenize = open_client(client, bundle, threads)
+    encode, tokenize = open_client(client, Path(bundle), threads)
     encode(texts[:WARM_UP])
     start = perf_counter()
     encode(texts)
@@ -123,7 +104,7 @@ def time_client(client: str, bundle: Path, threads: int) -> dict[str, float]:
 
 def open_client(client: str, bundle: Path, threads: int) -> tuple[Encode, Encode | None]:
     """Open a bundle in a client; return its function for texts, and its tokenizer where that can be called alone."""
-    engine: Any = CLIENTS[client]
+    engine: Any = CLIENTS[client][0]
     if client.startswith("Encoder"):
         from xcompress import Encoder
 
@@ -167,28 +148,23 @@ def page(command: str, model: str, times: Times) -> str:
     """Return the results as a page of Markdown."""
     machine, texts = describe(), make_texts()
     clients = list(dict.fromkeys(client for client, _ in times))
-    rows = []
-    for client in clients:
-        cells = [client]
-        for threads in (1, 2):
-            replies = times[client, threads]
-            rate = f"{TEXTS / median(reply['seconds'] for reply in replies):,.0f}"
-            if "tokenizer" in replies[0]:
-                rate += f" ({median(reply['tokenizer'] / reply['seconds'] for reply in replies):.0%})"
-            cells.append(rate)
-        rows.append(cells)
-    others = [client for client in clients if not client.startswith("Encoder")]
-    ratios = []
-    for client in clients:
-        if client.startswith("Encoder") and others:
-            line = [client]
-            for threads in (1, 2):
-                best = min(others, key=lambda other: median(reply["seconds"] for reply in times[other, threads]))
-                pairs = zip(times[best, threads], times[client, threads], strict=True)
-                line.append(f"{median(theirs['seconds'] / own['seconds'] for theirs, own in pairs):.2f} ({best})")
-            ratios.append(line)
+    ours = [client for client in clients if client.startswith("Encoder")]
+    seconds = {key: [reply["seconds"] for reply in replies] for key, replies in times.items()}
+    rates: dict[str, list[str]] = {client: [] for client in clients}
+    ratios: dict[str, list[str]] = {client: [] for client in ours}
+    for threads in THREADS:
+        for client in clients:
+            rates[client].append(f"{TEXTS / median(seconds[client, threads]):,.0f}")
+        others = [client for client in clients if client not in ours]
+        best = min(others, key=lambda other: median(seconds[other, threads]), default=None)
+        for client in ours:
+            shares = [reply["tokenizer"] / reply["seconds"] for reply in times[client, threads]]
+            rates[client][-1] += f" ({median(shares):.0%})"
+            if best:
+                ratio = median_ratio(seconds[best, threads], seconds[client, threads])
+                ratios[client].append(f"{ratio:.2f} ({best})")
     words = sorted(len(text.split()) for text in texts)
-    heads = ["1 thread", "2 threads"]
+    heads = list(map(threads_text, THREADS))
     return "\n\n".join(
         [
             "# From text to vectors",
@@ -196,9 +172,9 @@ def page(command: str, model: str, times: Times) -> str:
             f"Written with {Path(model).name} on {machine.cpu}, {threads_text(machine.threads)}: {TEXTS:,}"
             f" texts of {words[0]} to {words[-1]} words (median {words[len(words) // 2]}), in batches of at most 32 "
             "texts. The tokenizer's share of the time is in parentheses. All clients run the same int8 weights.",
-            markdown_table(["texts a second", *heads], rows),
+            markdown_table(["texts a second", *heads], [[client, *cells] for client, cells in rates.items()]),
             "Times as fast as the best of the other clients (median over the rounds of the ratio within a round):",
-            markdown_table(["", *heads], ratios),
+            markdown_table(["", *heads], [[client, *cells] for client, cells in ratios.items()]),
         ]
     )
 

@@ -17,21 +17,18 @@ of layers are, beside one large product of square matrices in bfloat16: that is 
 """
 
 import argparse
-import json
 import pickle
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import torch
+from measuring import add_rounds, in_fresh_process, in_turns
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MSELoss
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -56,7 +53,6 @@ from xcompress.distillation.teachers.ensemble import find_encoders
 from xcompress.distillation.trainer import Job, train
 from xcompress.distillation.training_data import prepare_training_data
 from xcompress.modeling.student import Student, encode, read_config
-from xcompress.python_process import python_command
 from xcompress.recipe import Stage, load_recipe
 
 SEED = 1
@@ -174,7 +170,7 @@ def train_theirs(task: Task, work: Path, after_step: AfterStep, bf16: bool = Fal
     from datasets import Dataset
 
     set_seed(SEED)
-    model = SentenceTransformer(str(task.start), device="cpu" if not torch.cuda.is_available() else None)
+    model = SentenceTransformer(str(task.start))
     stage = task.stage
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(work),
@@ -184,7 +180,7 @@ def train_theirs(task: Task, work: Path, after_step: AfterStep, bf16: bool = Fal
         warmup_steps=round(stage.warmup * (stage.steps or 0)),
         lr_scheduler_type="cosine",
         bf16=bf16,
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),  # else it refuses bf16
         seed=SEED,
         save_strategy="no",
         report_to="none",
@@ -203,8 +199,7 @@ def train_theirs(task: Task, work: Path, after_step: AfterStep, bf16: bool = Fal
         loss=MSELoss(model),
         callbacks=[_AfterStep(after_step)],
     )
-    with redirect_stdout(StringIO()):
-        trainer.train()
+    trainer.train()
     student: Student = model[0].student
     return student.eval().cpu()
 
@@ -227,8 +222,12 @@ def held_out_loss(task: Task, student: Student) -> float:
     return teacher_loss(torch.from_numpy(task.held_out_labels), *vectors).item()
 
 
-def train_once(name: str, task: Task) -> tuple[float, float]:
-    """Train with a library; return sentences per second and eq. 6 on held-out pairs."""
+def train_once(name: str, file: str) -> tuple[float, float]:
+    """Train with a library in a fresh process; return sentences per second and eq. 6 on held-out pairs.
+
+    :param file: holds the fields of the task.
+    """
+    task = Task(**pickle.loads(Path(file).read_bytes()))
     ends: list[float] = []
     with tempfile.TemporaryDirectory() as work:
         student = LIBRARIES[name](task, Path(work) / "work", lambda: ends.append(time.perf_counter()))
@@ -243,18 +242,11 @@ def measure(task: Task, rounds: int, folder: Path) -> list[Result]:
     A training leaves its number format in the environment and in accelerate's state, which the next one would take. So
     each has a process of its own, which reads the task from a file in the folder.
     """
-    (folder / "task.pickle").write_bytes(pickle.dumps(task))
+    file = folder / "task.pickle"
+    file.write_bytes(pickle.dumps(vars(task)))
     names = [name for name in LIBRARIES if name != THEIRS_BF16 or has_bf16()]
-    speeds: dict[str, list[float]] = {name: [] for name in names}
-    losses: dict[str, float] = {}
-    for _ in range(rounds):
-        for name in names:
-            command = python_command(str(Path(__file__)), str(folder / "task.pickle"), "--train", name)
-            printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-            speed, loss = json.loads(printed.splitlines()[-1])
-            speeds[name].append(speed)
-            losses.setdefault(name, loss)
-    return [Result(name, speeds[name], losses[name]) for name in names]
+    replies = in_turns({name: partial(in_fresh_process, train_once, name, file) for name in names}, rounds)
+    return [Result(name, [speed for speed, _ in trained], trained[0][1]) for name, trained in replies.items()]
 
 
 def profile_steps(task: Task) -> tuple[dict[str, float], float, float]:
@@ -284,18 +276,22 @@ def profile_steps(task: Task) -> tuple[dict[str, float], float, float]:
 
 
 def rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
-    """Yield a row per library; ratios compare the first one with it."""
+    """Yield a row per library; those after the first one compare it with theirs."""
     first = results[0]
     for result in results:
         speeds = result.sentences_per_second
+        row = (result.name, _median_and_range(speeds, 0))
+        if result is first:
+            yield (*row, "1.00", f"{result.held_out_loss:.4g}", "")
+            continue
         ratios = [left / right for left, right in zip(first.sentences_per_second, speeds, strict=True)]
-        yield (
-            result.name,
-            f"{statistics.median(speeds):.0f} ({min(speeds):.0f}-{max(speeds):.0f})",
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
-            f"{result.held_out_loss:.4g}",
-            f"{100 * (first.held_out_loss / result.held_out_loss - 1):+.1f} %",
-        )
+        loss = f"{100 * (first.held_out_loss / result.held_out_loss - 1):+.1f} %"
+        yield (*row, _median_and_range(ratios, 2), f"{result.held_out_loss:.4g}", loss)
+
+
+def _median_and_range(values: Sequence[float], decimals: int) -> str:
+    middle, least, most = (f"{value:.{decimals}f}" for value in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({least}-{most})"
 
 
 def main() -> None:
@@ -304,17 +300,11 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--steps", type=int, default=60, help="at least 4")
     parser.add_argument("--batch-size", type=int, help="pairs of a batch; by default those of the recipe")
-    parser.add_argument("--rounds", type=int, default=3)
+    add_rounds(parser, 3)
     parser.add_argument("--profile", action="store_true", help="say what steps of xcompress spend their time on")
-    parser.add_argument("--train", choices=LIBRARIES, help=argparse.SUPPRESS)  # RUN is the task then
     options = parser.parse_args()
-    if options.train:
-        emit(json.dumps(train_once(options.train, pickle.loads(options.run.read_bytes()))))
-        return
     if options.steps < 4:
         parser.error("--steps: at least 4")
-    if options.rounds < 1:
-        parser.error("--rounds: at least 1")
     with tempfile.TemporaryDirectory() as folder:
         task = prepare(options.run, options.steps, options.batch_size, Path(folder))
         title = f"{options.steps} steps of {task.stage.batch_size} pairs"

@@ -27,16 +27,10 @@ ALLOWED = {
     "xcompress/bench/memory.py": "python_command",
     "xcompress/bench/workers/client.py": "module_command",
     "xcompress/sources/wheels.py": "python_command",
-    "benchmarks/export_memory.py": "python_command",
-    "benchmarks/four_bits.py": "python_command",
-    "benchmarks/papers.py": "python_command",
-    "benchmarks/export_speed.py": "optimum-cli",
-    "benchmarks/text_speed.py": "python_command",
     "benchmarks/peers.py": "optimum-cli",
     "benchmarks/demo.py": "xcompress",
     "benchmarks/clients.py": "pytest",
-    "benchmarks/scale.py": "python_command",
-    "benchmarks/train_speed.py": "python_command",
+    "benchmarks/measuring.py": "python_command",
     "xcompress/processes.py": "PYTHONSAFEPATH",
     "xcompress/distillation/hardware.py": "get_start_method",  # asks how torch starts those that load batches
 }

@@ -35,6 +35,8 @@ SCORE_STEPS = 128
 Implementations that compute in float32 and in float64 break ties between segmentations differently otherwise: in 58 of
 a million sentences, SentencePiece and tokenizers did not agree on multilingual-e5-small's tokens.
 """
+SPACE = "\u2581"
+"""Represents a space in tokens that begin a word."""
 MASK_TOKENS = ("<mask>", "[MASK]")
 _LONGEST_PADDING = 1_000_000
 _GROWTH = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18, "Lowercase": 2, "BertNormalizer": 3, "Metaspace": 2}
@@ -84,6 +86,11 @@ def as_value_error() -> Iterator[None]:
                 "TOKENIZERS_PARALLELISM=false"
             ) from error
         raise ValueError(first_line(error)) from error
+
+
+def tokenizer_to_json(tokenizer: "Tokenizer") -> dict[str, Any]:
+    """Return the content of the tokenizer's tokenizer.json."""
+    return json.loads(tokenizer.to_str())  # type: ignore[no-any-return]
 
 
 def clean(text: str) -> str:

@@ -7,11 +7,10 @@ from typing import Any
 
 from xcompress.bundle.manifest import CARD, MANIFEST
 from xcompress.console import markdown_table
-from xcompress.corpus.graded import PART, UNSEEN
+from xcompress.corpus.graded import PART, PIVOT, UNSEEN
 from xcompress.export.card import ReleaseNotes, model_card
 from xcompress.files import megabytes
 
-PIVOT = "en"
 NONE = "-"
 TWO_LANGUAGES = "two languages"
 _PAIR = re.compile(r"(?P<first>[a-z]{2,3})(?P<sign>[->])(?P<second>[a-z]{2,3})")

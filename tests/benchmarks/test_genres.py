@@ -7,13 +7,11 @@ from types import ModuleType
 
 import pytest
 
-from tests.helpers import ROOT
 from xcompress.errors import InputError
 
 
 @pytest.fixture
-def genres(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+def genres() -> ModuleType:
     return import_module("genres")
 
 

@@ -8,7 +8,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.helpers import ROOT
 from tests.helpers.student import SENTENCES, make_tokenizer, save_student
 
 
@@ -34,7 +33,6 @@ def optimum(tmp_path: Path) -> Path:
 def test_optimums_graph_reads_the_prefix_of_the_reference(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, optimum: Path
 ) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     peers, peer_models = import_module("peers"), import_module("peer_models")
     for name in (peer_models.OPTIMUM_FOLDER, peer_models.OPTIMUM_PREFIX):
         monkeypatch.setenv(name, "")  # put back what the script sets

@@ -37,7 +37,8 @@ from xcompress.metrics import cosines as cosines_of
 from xcompress.modeling.student import encode
 from xcompress.recipe import Recipe, load_recipe
 from xcompress.recipe.lineage import lineage, runs_before, student_before, trained_on
-from xcompress.vocab.tokenizer_json import round_scores, tokenizer_to_json
+from xcompress.tokenizer_file import tokenizer_to_json
+from xcompress.vocab.tokenizer_json import round_scores
 
 RECIPE = load_recipe("four_stages")
 PRETIX = "wheel:pretix==2026.8.0/pretix/locale"

@@ -1,6 +1,7 @@
-"""Scripts and modules of benchmarks/ print their usage, and one line for what they cannot use."""
+"""Scripts of benchmarks/ print their usage, and one line for what they cannot use."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -12,9 +13,14 @@ from tests.helpers import ROOT
 
 SCRIPTS = ROOT / "benchmarks"
 NO_MODEL = "nowhere/model"
+TOPS = ("benchmarks", "recipes", "xcompress")
+PAGES = [ROOT / "README.md", *(page for top in TOPS for page in (ROOT / top).rglob("*.md"))]
+COMMAND = re.compile(r"(?:python|sh) (benchmarks/[\w/]+\.(?:py|sh))((?:[^`\n&>\\]|\\\n)*)")
+BY_HAND = {"demo.md", "phones.md", "reliability.md"}
+"""Pages with other commands, such as `make demo`."""
 
 
-@pytest.mark.parametrize("name", ["arm64.sh", "engine_calls.py", "peer_models.py", "webgpu.py"])
+@pytest.mark.parametrize("name", ["arm64.sh", "graph_choices.py", "webgpu.py"])
 def test_each_prints_its_usage(name: str) -> None:
     program = "sh" if name.endswith(".sh") else sys.executable
     done = subprocess.run([program, SCRIPTS / name, "--help"], capture_output=True, text=True, check=False, timeout=60)
@@ -67,7 +73,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         ("scale report nowhere.json", "nowhere.json: no such file"),
         ("scale run --folder nowhere", "nowhere: no such folder"),
         ("stored_vectors nowhere", "nowhere/stsb-multi-mt: no such folder"),
-        ("teacher_choice nowhere", "nowhere: no such folder"),
+        ("teacher_choice nowhere", "nowhere/stsb-multi-mt: no such folder"),
         (f"text_speed {NO_MODEL}", NO_MODEL),
         ("train_speed nowhere", "nowhere/recipe.yaml"),
         ("webgpu nowhere", "nowhere: neither a folder nor a released model"),
@@ -81,3 +87,26 @@ def test_what_a_script_cannot_use_is_one_line(
     assert code == 2
     assert problem in line
     assert "error: " in line
+
+
+def test_pages_name_scripts_and_options_that_exist() -> None:
+    shared, wrong, count = (SCRIPTS / "measuring.py").read_text(encoding="utf-8"), [], 0
+    for page in PAGES:
+        for script, arguments in COMMAND.findall(page.read_text(encoding="utf-8")):
+            text, count = (ROOT / script).read_text(encoding="utf-8") + shared, count + 1
+            options = re.findall(r"--[a-z-]+", arguments)
+            wrong += [f"{page}: {script} {option}" for option in options if f'"{option}"' not in text]
+    assert wrong == []
+    assert count > 40
+
+
+def test_every_page_says_how_it_was_made() -> None:
+    without = {page.name for page in SCRIPTS.glob("*.md") if not COMMAND.search(page.read_text(encoding="utf-8"))}
+    assert without <= BY_HAND
+
+
+def test_the_index_names_every_script() -> None:
+    index = (SCRIPTS / "README.md").read_text(encoding="utf-8")
+    scripts = [file for file in SCRIPTS.glob("**/*.py") if '__name__ == "__main__"' in file.read_text(encoding="utf-8")]
+    names = [file.relative_to(SCRIPTS).as_posix() for file in scripts]
+    assert [name for name in names if f"| {name}" not in index and f", {name}" not in index] == []

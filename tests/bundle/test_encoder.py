@@ -483,7 +483,13 @@ def test_a_released_model_gives_the_same_vector_alone_and_among_others() -> None
     np.testing.assert_allclose(encoder.encode(texts[::-1])[::-1], alone, rtol=0, atol=PADDING_BOUND)
 
 
-@pytest.mark.parametrize("size", [None, 0, -1, 2.5, "8", True, float("nan"), [1]])
+MANY_DIGITS = 10**5000
+"""Python refuses to write it."""
+
+
+@pytest.mark.parametrize(
+    "size", [None, 0, -1, 2.5, "8", True, float("nan"), [1], pytest.param(-MANY_DIGITS, id="many digits")]
+)
 def test_a_batch_size_is_a_positive_whole_number(encoder: Encoder, size: object) -> None:
     with pytest.raises(InputError, match=r"encode: batch_size is .*; (it must be|give) ") as error:
         encoder.encode(SENTENCES, size)  # type: ignore[arg-type]
@@ -491,7 +497,9 @@ def test_a_batch_size_is_a_positive_whole_number(encoder: Encoder, size: object)
     assert encoder.encode(SENTENCES, np.int64(2)).shape == (5, 24)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("threads", [2.5, "2", -1, True, float("nan"), [2]])
+@pytest.mark.parametrize(
+    "threads", [2.5, "2", -1, True, float("nan"), [2], 1025, pytest.param(MANY_DIGITS, id="many digits")]
+)
 def test_threads_are_a_positive_whole_number(threads: object) -> None:
     with pytest.raises(InputError, match=r"Encoder: threads is "):
         Encoder(bundle(), threads=threads)  # type: ignore[arg-type]

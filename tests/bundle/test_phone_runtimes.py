@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -56,6 +58,32 @@ def test_a_session_encodes_in_a_forked_process(session: LiteRtSession, tmp_path:
     assert in_a_fork(session) == 0
     (tmp_path / "model.tflite").write_text("22")
     assert in_a_fork(session) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+def test_threads_of_a_forked_process_that_encode_at_once(
+    session: LiteRtSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the file is open again, none may hand its texts to threads that have stayed in the other process."""
+
+    class Slow(Stub):
+        def __init__(self, file: Path, threads: int) -> None:
+            time.sleep(0.2)
+            super().__init__(file, threads)
+
+    monkeypatch.setattr(phone_runtimes, "_OpenTflite", Slow)
+    session.run([], FEEDS)  # both threads start, as each takes a while to open the file
+
+    def run(_: int) -> bool:
+        return session.run([], FEEDS)[0].tolist() == [[1.0] * 3] * 2
+
+    if not (process := os.fork()):
+        try:
+            signal.alarm(10)
+            os._exit(int(not all(ThreadPoolExecutor(2).map(run, range(2)))))
+        finally:
+            os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
 
 
 def test_a_file_that_was_changed_since_is_not_opened_again(session: LiteRtSession, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from tests.helpers.student import make_tokenizer
 from xcompress.bundle.released import released_folder, released_names
@@ -223,6 +223,25 @@ def test_a_tokenizer_with_other_ids_somewhere_is_not_exact(
     description = json.loads(tiny.to_str())
     change(description)
     assert not is_exact(Tokenizer.from_str(json.dumps(description)))
+
+
+@pytest.mark.parametrize(("content", "normalized"), [("foo ", False), ("\u064bn", False), ("ﬁx", True)])
+def test_a_tokenizer_with_an_added_token_of_usual_characters_is_not_exact(
+    tiny: Tokenizer, content: str, normalized: bool
+) -> None:
+    """Texts that SentencePiece reads may hold it: "foo bar", or "fix" where the ligature is normalised."""
+    tokenizer = Tokenizer.from_str(tiny.to_str())
+    tokenizer.add_tokens([AddedToken(content, normalized=normalized)])
+    assert not is_exact(tokenizer)
+
+
+@pytest.mark.parametrize(("content", "normalized"), [("<foo>", True), ("ﬁx", False)])
+def test_an_added_token_that_no_simple_text_holds_makes_no_difference(
+    tiny: Tokenizer, content: str, normalized: bool
+) -> None:
+    tokenizer = Tokenizer.from_str(tiny.to_str())
+    tokenizer.add_tokens([AddedToken(content, normalized=normalized)])
+    assert is_exact(tokenizer)
 
 
 def test_other_models_are_not_exact() -> None:

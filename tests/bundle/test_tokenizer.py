@@ -22,10 +22,14 @@ PIECES = st.sampled_from(
 MESSY = st.lists(PIECES, max_size=40).map("".join)
 
 
-def test_tokens_are_those_of_the_encoder() -> None:
-    texts = [*SENTENCES, "", " ", "half a pair \ud800", "the boat " * 200]
-    encoder = Encoder(bundle())
-    assert BundleTokenizer(bundle(), read_manifest(bundle())).token_ids(texts) == encoder.token_ids(texts)
+def test_token_ids_are_those_of_tokenizer_json_with_the_prefix() -> None:
+    texts, manifest = [*SENTENCES, "", " ", "half a pair \ud800", "the boat " * 200], read_manifest(bundle())
+    tokenizer = Tokenizer.from_file(str(bundle() / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(manifest["max_tokens"])
+    expected = [tokenizer.encode(manifest["prefix"] + text.replace("\ud800", "?")).ids for text in texts]
+    assert len(expected[-1]) == manifest["max_tokens"]
+    assert Encoder(bundle()).token_ids(texts) == expected
 
 
 def test_sentencepiece_reads_simple_texts_and_tokenizers_the_others(empty_cache: Path) -> None:

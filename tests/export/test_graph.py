@@ -58,7 +58,7 @@ from xcompress.export.matmul import MatMulWriter, Range, matmuls
 from xcompress.export.writer import OPSET, Writer
 from xcompress.metrics import cosines
 from xcompress.modeling.four_bits import block_size_for
-from xcompress.modeling.layers import RotaryBertAttention
+from xcompress.modeling.rotary_config import RotaryBertAttention
 from xcompress.modeling.student import Student, StudentConfig
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")

@@ -18,7 +18,7 @@ from xcompress.errors import GateError, InputError
 from xcompress.export import hf
 from xcompress.export.hf import checkpoint_weights, export_hf
 from xcompress.export.source import find_source
-from xcompress.modeling.layers import ModernBertAttention
+from xcompress.modeling.rotary_config import ModernBertAttention
 from xcompress.modeling.student import Student, encode
 
 pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")

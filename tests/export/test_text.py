@@ -179,6 +179,16 @@ def test_languages_without_text_are_named(source: Source, data: Path, capsys: py
     assert unverified_languages({**text, UNKNOWN: ["x"]}, ["de", "ja"]) == []
 
 
+def test_a_line_says_which_languages_are_verified_where_the_model_names_none(
+    source: Source, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verification_text(source, [])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "README.md names no language, so ar, de, en, es, fr, it, nl, tr are verified; to choose" in said
+    verification_text(source, ["de"])
+    assert "names no language" not in capsys.readouterr().err
+
+
 def test_a_model_of_other_languages_is_verified_all_the_same(source: Source, data: Path) -> None:
     assert verification_text(source, ["ja"]) == packaged_text()
     assert calibration_text(source, ["ja"]) == ["Line 0 in de.", "Line 0 in en.", "Line 4 in en."]

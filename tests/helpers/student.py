@@ -16,7 +16,7 @@ from xcompress.bundle.manifest import content_hash
 from xcompress.distillation.losses.multi_stage import embedding_loss
 from xcompress.export.exporter import export
 from xcompress.export.text import real_sentences
-from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, RotaryBertAttention
+from xcompress.modeling.rotary_config import ModernBertAttention, RotaryAttention, RotaryBertAttention
 from xcompress.modeling.student import Student, StudentConfig, pad, token_ids
 
 SENTENCES = [

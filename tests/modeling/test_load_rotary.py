@@ -10,14 +10,12 @@ from safetensors.torch import load_file, save_file
 from tests.helpers.export import opened
 from tests.helpers.foreign import SHAPE, TEXTS, WIDTH, make_model, save_encoder
 from tests.helpers.rotary import CONFIGS, rotary_vectors, save_rotary
-from xcompress.distillation.teachers.layer_sources import import_layers
 from xcompress.errors import InputError
 from xcompress.export.graph import build
 from xcompress.files import read_json, write_json
 from xcompress.modeling.layers import rotary_angles
 from xcompress.modeling.load import import_encoder
 from xcompress.modeling.student import Student, encode, pad, token_ids
-from xcompress.recipe import EncoderSection
 
 INNER_NAMES = r"that only the code of transformers 5 knows; .* save_pretrained\(folder, save_original_format=True\)$"
 pytestmark = pytest.mark.usefixtures("offline")
@@ -224,13 +222,3 @@ def test_code_of_another_family_is_refused(tmp_path: Path) -> None:
     save_rotary(tmp_path, "jina_embeddings_v3", auto_map={"AutoModel": "modeling.Own"})
     with pytest.raises(InputError, match=r"config\.json: auto_map names 'modeling\.Own'"):
         import_encoder(tmp_path)
-
-
-def test_its_layers_cannot_be_taken_for_a_student(tmp_path: Path) -> None:
-    folder = save_rotary(tmp_path / "jina", "jina_embeddings_v3")
-    student, tokenizer = import_encoder(folder)
-    (tmp_path / "student").mkdir()
-    student.save(tmp_path / "student", tokenizer)
-    for source in (folder, tmp_path / "student"):
-        with pytest.raises(InputError, match=r"has layers of BERT with rotary positions, and a layer source must not"):
-            import_layers(EncoderSection(source=str(source)), source, "assistant")

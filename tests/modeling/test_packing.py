@@ -6,8 +6,8 @@ from torch import Tensor
 
 from xcompress.modeling import attention
 from xcompress.modeling.attention import parts_by_length
-from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, RotaryBertAttention
 from xcompress.modeling.packing import Packing, token_positions
+from xcompress.modeling.rotary_config import ModernBertAttention, RotaryAttention, RotaryBertAttention
 from xcompress.modeling.student import Student, StudentConfig
 
 MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])

@@ -8,6 +8,8 @@ import torch
 import yaml
 
 from tests.helpers.foreign import save_encoder
+from tests.helpers.rotary import CONFIGS as ROTARY
+from tests.helpers.rotary import save_rotary
 from tests.helpers.student import save_student
 from xcompress.distillation.shape import student_config
 from xcompress.errors import InputError
@@ -35,6 +37,8 @@ PAPER = {
     "minilm_xkd": ("96.21", "21.29"),
 }
 """Embedding and encoder sizes printed in tables 1, 2, 7 and 8, in millions."""
+
+FAMILIES = {kind: "gte" if kind == "new" else kind for kind in ROTARY}
 
 
 def student_of(*overrides: str, recipe: str = XLMR) -> Counts:
@@ -85,18 +89,29 @@ def test_counts_are_those_of_the_student_itself(bottleneck: int | None, head: in
 
 
 @pytest.mark.parametrize("prelude", ["[1]", "[]"])
-def test_a_modernbert_and_students_of_it_are_counted(prelude: str, tmp_path: Path) -> None:
-    save_encoder(tmp_path / "modern", "modernbert")
+@pytest.mark.parametrize("kind", ["modernbert", *ROTARY])
+def test_an_encoder_with_rotary_positions_and_students_of_it_are_counted(
+    kind: str, prelude: str, tmp_path: Path
+) -> None:
+    if kind in ROTARY:
+        save_rotary(tmp_path / "model", kind, "mean")
+    else:
+        save_encoder(tmp_path / "model", kind)
     shape = f"student={{prelude: {prelude}, unit_layers: 1, layers: [3], recurrences: 2, coda: [], bottleneck: 8}}"
-    source = f"assistant={{source: {tmp_path / 'modern'}, pooling: mean}}"
+    source = f"assistant={{source: {tmp_path / 'model'}, pooling: mean}}"
     recipe = load_recipe(XLMR, [source, shape, "widths=equal", "vocabulary={method: keep}"])
     counted = count_parameters(recipe)
     assert counted.assistant and counted.student
-    assistant, _ = import_encoder(tmp_path / "modern", pooling="mean")
+    assistant, tokenizer = import_encoder(tmp_path / "model", pooling="mean")
     assert counted.assistant.total == sum(assistant.sizes().values())
     student = Student(student_config(assistant.config, recipe.student))
     counts = {name: number for name, number in asdict(counted.student).items() if name in student.sizes()}
     assert counts == student.sizes()
+    (tmp_path / "student").mkdir()
+    student.save(tmp_path / "student", tokenizer)
+    kinds = [shape_of(EncoderSection(source=str(tmp_path / name))) for name in ("model", "student")]
+    assert kinds[0] and kinds[1] and kinds[1].rotary_bert == kinds[0].rotary_bert == FAMILIES.get(kind)
+    assert kinds[1].modernbert == (kind == "modernbert")
 
 
 def test_the_assistant_is_counted_before_training() -> None:

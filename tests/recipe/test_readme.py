@@ -22,6 +22,9 @@ from xcompress.recipe import EncoderSection, EnsembleMember, EnsembleSection, Ob
 from xcompress.recipe.section import OLD_NAMES
 
 README = (ROOT / "recipes" / "README.md").read_text(encoding="utf-8")
+BENCH = (ROOT / "xcompress" / "bench" / "README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^    extends: .*\n(?:    .*\n)+", README + BENCH, re.M)
+"""Whole recipes: indented lines that begin with `extends`."""
 
 
 def sections_in(annotation: object) -> Iterator[type[BaseModel]]:
@@ -96,6 +99,17 @@ def test_no_key_is_listed_that_does_not_exist() -> None:
     listed = re.findall(r"^\| `(\w+)` \| .* \| .* \| .* \|$", README, re.M)
     existing = [row.split("`")[1] for section in SECTIONS for row in rows(section)]
     assert sorted(listed) == sorted(existing)
+
+
+@pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: re.findall("name: (.*)", text)[0].split()[0])
+def test_the_recipes_of_the_pages_are_valid(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(dedent(text), encoding="utf-8")
+    assert load_recipe(tmp_path / "mine.yaml").stages
+
+
+def test_the_pages_have_recipes_of_text_models_languages_and_budgets() -> None:
+    recipes = "".join(EXAMPLES)
+    assert all(f"{key}:" in recipes for key in ("tsv", "assistant", "languages", "teacher", "budgets", "stages"))
 
 
 @pytest.mark.parametrize("name", OLD_NAMES)

@@ -1,4 +1,5 @@
 import errno
+import gzip
 import io
 import os
 import stat
@@ -124,7 +125,7 @@ def test_pieces_of_an_archive_become_its_folder_once(
     assert folder.name == "model" and folder.is_relative_to(empty_cache / "joined")
     assert {name: (folder.parent / name).read_bytes() for name in files} == files
     assert [path.suffix for path in (empty_cache / "joined").iterdir() if path != folder.parent] == [".lock"]
-    monkeypatch.setattr(zipfile.ZipFile, "extractall", lambda *_: pytest.fail("unpacked again"))
+    monkeypatch.setattr("xcompress.sources.archives.unpack", lambda *_: pytest.fail("unpacked again"))
     assert resolve(reference) == folder
     check(folder, {"config.json": digest(b"{}")}, reference)
 
@@ -135,6 +136,13 @@ def test_pieces_of_another_file_are_put_together(tmp_path: Path) -> None:
     assert (file.name, file.read_bytes()) == ("e5.bin", b"0123456789")
     with pytest.raises(InputError, match="sha256 is"):
         resolve(reference, digest(b"other"))
+
+
+def test_pieces_that_were_renamed_have_their_new_name(tmp_path: Path) -> None:
+    """The suffix says how a file is read: the first name may have been a mistake."""
+    packed = gzip.compress(b"text")
+    assert resolve(in_pieces(tmp_path / "parts", packed, "text")).name == "text"
+    assert resolve(in_pieces(tmp_path / "renamed", packed, "text.gz")).name == "text.gz"
 
 
 def test_the_fingerprint_of_pieces_follows_each(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ from xcompress.corpus.graded import builtin
 from xcompress.errors import InputError
 from xcompress.metrics import cosines
 from xcompress.modeling.student import Student, StudentConfig, encode
-from xcompress.tokenizer_file import SCORE_STEPS
+from xcompress.tokenizer_file import SCORE_STEPS, tokenizer_to_json
 from xcompress.vocab.student import count_tokens, seen_tokens, trim_student, trim_tokenizer
-from xcompress.vocab.tokenizer_json import tokenizer_to_json
 
 GERMAN = ["Der Zug kommt heute nicht.", "Im Hafen liegt ein rotes Boot.", "Es regnet seit gestern ohne Pause."]
 

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.helpers.vocabularies import GERMAN, MAKERS, make, sentences
 from xcompress.errors import InputError
+from xcompress.tokenizer_file import tokenizer_to_json
 from xcompress.vocab.student import seen_tokens, trim_tokenizer
 from xcompress.vocab.tokenizer_json import (
     Merges,
@@ -21,7 +22,6 @@ from xcompress.vocab.tokenizer_json import (
     is_sign,
     renumber,
     required_ids,
-    tokenizer_to_json,
 )
 
 KINDS = sorted(MAKERS)

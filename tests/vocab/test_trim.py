@@ -164,11 +164,19 @@ def test_the_padding_keeps_its_id_as_roberta_numbers_positions_from_it(inside: P
 
 def test_token_ids_without_a_token_become_null(inside: Path) -> None:
     folder = save_model(inside / "model", "wordpiece")
-    wrong = {"bos_token_id": 50256, "eos_token_id": [0, 50256]}
+    wrong = {"bos_token_id": 50256, "eos_token_id": [0, 50256, [1]]}
     write_json(folder / "config.json", read_json(folder / "config.json") | wrong)
     trim_model("model", Path("small"), texts=[Path("text.txt")])
     config = read_json(Path("small/config.json"))
-    assert (config["bos_token_id"], config["eos_token_id"]) == (None, [0, None])
+    assert (config["bos_token_id"], config["eos_token_id"]) == (None, [0, None, None])
+
+
+def test_a_list_without_added_tokens_is_kept(inside: Path) -> None:
+    folder = save_model(inside / "model", "wordpiece")
+    settings = read_json(folder / "tokenizer_config.json")
+    write_json(folder / "tokenizer_config.json", settings | {"added_tokens_decoder": []})
+    trim_model("model", Path("small"), texts=[Path("text.txt")])
+    assert read_json(Path("small/tokenizer_config.json"))["added_tokens_decoder"] == []
 
 
 def test_output_layers_are_trimmed_with_the_token_embeddings(inside: Path) -> None:

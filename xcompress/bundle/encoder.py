@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from math import inf
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -102,9 +103,9 @@ class Encoder:
         threads: int | None = None,
         check: bool = True,
     ) -> None:
-        advice = f"give 1 to {MOST_THREADS}, or None for the engine's own choice"
-        if threads is not None and not 1 <= _whole_number("Encoder: threads", threads, advice) <= MOST_THREADS:
-            raise InputError(f"Encoder: threads is {threads}; {advice}")
+        if threads is not None:
+            advice = f"give 1 to {MOST_THREADS}, or None for the engine's own choice"
+            threads = _whole_number("Encoder: threads", threads, advice, 1, MOST_THREADS)
         folder = as_path(str(_name_or_path(path)))
         if isinstance(path, str) and path in released_names() and not folder.exists():
             raise InputError(f"{path}: no such folder; Encoder.from_pretrained({path!r}) opens the released model")
@@ -249,9 +250,7 @@ class Encoder:
             or leaves no token to a text that is cut; when the tokenizer or the graph fails, or the graph gives
             something else than finite vectors of D numbers.
         """
-        batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more")
-        if batch_size < 1:
-            raise InputError(f"encode: batch_size is {batch_size}; it must be 1 or more")
+        batch_size = _whole_number("encode: batch_size", batch_size, "it must be 1 or more", 1)
         check_option("encode: precision", precision, get_args(VectorPrecision))
         check_option("encode: long", long, get_args(LongTexts))
         prompt = choose_prompt(self._manifest, prompt_name, prompt)
@@ -472,17 +471,20 @@ def _name_or_path(value: object) -> str | Path:
     )
 
 
-def _whole_number(name: str, value: SupportsIndex, advice: str) -> int:
+def _whole_number(name: str, value: SupportsIndex, advice: str, least: float = -inf, most: float = inf) -> int:
     """Return a whole number, also one of numpy's.
 
-    :raises InputError: when it is none; True and False are none.
+    :raises InputError: when it is none, as True and False are, or lies outside the bounds.
     """
     try:
         if isinstance(value, bool):
             raise TypeError
-        return index(value)
+        number = index(value)
     except TypeError:
         raise InputError(f"{name} is {short_repr(value)}, not a whole number; {advice}") from None
+    if not least <= number <= most:
+        raise InputError(f"{name} is {short_repr(number)}; {advice}")
+    return number
 
 
 def check_option(name: str, value: str, choices: Sequence[str]) -> None:

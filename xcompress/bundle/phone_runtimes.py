@@ -122,10 +122,10 @@ class LiteRtSession(PhoneSession):
         self._dimension = self._for_one.dimension
 
     def _open(self) -> None:
-        self._process = os.getpid()
         self._for_one = _OpenTflite(self._file, self._threads)
         self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
         self._of_thread = threading.local()
+        self._process = os.getpid()  # last: until then, other threads of a forked process open the file, too
 
     def _encode(self, texts: Sequence[Text]) -> Sequence[Vectors]:
         if self._pool is None:

@@ -6,19 +6,16 @@ takes a sixth of the time and a quarter of the memory of the tokenizers library.
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xcompress.tokenizer_file import SCORE_STEPS, steps_of
+from xcompress.tokenizer_file import SCORE_STEPS, SPACE, steps_of, tokenizer_to_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_SPACE = "\u2581"
-"""Represents a space in tokens that begin a word."""
 _XLM_R_TABLE = "0942789e0111452f1cc446f70036e26d24458c3c7858c53cc12ca4d87531279b"
 """SHA-256 of the table by which XLM-R and its relatives normalise characters (NFKC, with exceptions)."""
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
@@ -31,7 +28,8 @@ _SIMPLE = (
     "\u3001-\u3011\u3041-\u3096\u30a1-\u30fe\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff60"  # East Asia
 )
 """Characters that both libraries normalise one by one, as they do not combine with what precedes them."""
-_OTHER = re.compile(rf"[^{_SIMPLE}]|(?<![\u0621-\u0652])[\u064b-\u0652]|\s\Z")
+_UNUSUAL = re.compile(rf"[^{_SIMPLE}]")
+_OTHER = re.compile(rf"{_UNUSUAL.pattern}|(?<![\u0621-\u0652])[\u064b-\u0652]|\s\Z")
 """What only the tokenizers library reads as it does: other characters, vowel signs after anything but Arabic letters,
 and a space at the end."""
 _LONGEST, _GROWTH = 1_050, 4
@@ -74,7 +72,7 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
     The tokenizer must normalise by XLM-R's table, put `<s>` and `</s>` or others around a text, split it at spaces
     only, and have scores that are multiples of 1 / `SCORE_STEPS`, so that ties are broken alike.
     """
-    description = json.loads(tokenizer.to_str())
+    description = tokenizer_to_json(tokenizer)
     model = description["model"]
     if model["type"] != "Unigram" or model.get("byte_fallback") or model.get("unk_id") is None:
         return False
@@ -87,9 +85,11 @@ def is_exact(tokenizer: "Tokenizer") -> bool:
     is_split = (others, [step["type"] for step in before]) in (([_ONE_SPACE], []), ([], ["WhitespaceSplit"]))
     if not (is_table and marks_words and splitter.get("split", True) and is_split):
         return False
-    # tokens: none continues after a space, and text that stands for a special token is not read here
-    names = [token["content"] for token in description["added_tokens"]]
-    if any(_SPACE in token[1:] for token, _ in model["vocab"]) or not all(map(_OTHER.search, names)):
+    # tokens: none continues after a space, and no text that is read here holds an added token, even once normalised
+    added = description["added_tokens"]
+    names = [token["content"] for token in added]
+    names += [tokenizer.normalizer.normalize_str(token["content"]) for token in added if token["normalized"]]
+    if any(SPACE in token[1:] for token, _ in model["vocab"]) or not all(map(_UNUSUAL.search, names)):
         return False
     around = tokenizer.encode("", add_special_tokens=True).ids
     word = tokenizer.encode("a", add_special_tokens=True).ids
@@ -107,7 +107,7 @@ def beyond_sentencepiece(tokenizer: "Tokenizer") -> str | None:
     A SentencePiece model holds a Unigram vocabulary with Metaspace and without bytes, whose text is normalised by a
     table alone, and which puts one token before and one after a text.
     """
-    description = json.loads(tokenizer.to_str())
+    description = tokenizer_to_json(tokenizer)
     model = description["model"]
     normalizers = [step["type"] for step in steps_of(description["normalizer"])]
     splitters = [step["type"] for step in steps_of(description["pre_tokenizer"])]
@@ -129,7 +129,7 @@ def write_sentencepiece(tokenizer: "Tokenizer", file: Path) -> None:
 
     :param tokenizer: not `beyond_sentencepiece`.
     """
-    description = json.loads(tokenizer.to_str())
+    description = tokenizer_to_json(tokenizer)
     tokenizer.no_padding()
     model, around = description["model"], tokenizer.encode("").ids
 

@@ -30,8 +30,8 @@ def bench(
     device: Annotated[
         str,
         typer.Option(
-            help="cpu; mobile: one thread and a memory ceiling; wasm: headless Chromium with onnxruntime-web; "
-            "webgpu: the same on WebGPU; cuda; ssh:HOST: any Linux host with Python."
+            help="Where to measure. cpu. cuda. mobile: this CPU with one thread and a memory ceiling. wasm: headless "
+            "Chromium with onnxruntime-web. webgpu: the same on WebGPU. ssh:HOST: any Linux host with Python."
         ),
     ] = "cpu",
     reference: Annotated[
@@ -42,7 +42,7 @@ def bench(
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with STS, Tatoeba and classification sets; searched recursively.")
+        Path | None, typer.Option(help="Folder with evaluation sets (STS, Tatoeba, classification), at any depth.")
     ] = None,
     languages: Annotated[
         str | None, typer.Option(help="Languages to test, such as en,de; default: those of the bundles.")
@@ -87,17 +87,19 @@ def bench(
     budgets: Annotated[
         str | None,
         typer.Option(
-            help="Recipe whose `budgets:` must hold, else exit code 3; default with --compare: the recipe of the run."
+            help="Recipe whose `budgets:` must hold, else exit code 3; default with --compare: that of the run."
         ),
     ] = None,
 ) -> None:
-    """Measure size, memory, start-up, latency, throughput and accuracy of bundles and a reference model.
+    """Measure size, speed, memory and accuracy of models.
 
-    Example:  xcompress bench --device cpu
+    Example:  xcompress bench
 
     Example:  xcompress bench runs/minilm_ru3/bundle --data path/to/sets --html report.html
 
-    Example:  xcompress bench small other --reference path/to/model --device mobile --memory 100
+    Example:  xcompress bench my-bundle --reference path/to/my-encoder --budgets ci.yaml
+
+    Example:  xcompress bench small tiny --reference path/to/model --device mobile --memory 100
 
     Example:  xcompress bench small tiny --mteb STS17,STSBenchmark --languages en,de
 

@@ -31,7 +31,7 @@ def demo(
     port: Annotated[int, whole_number("--port", 0, 65_535, help="Local port; 0 picks a free one.")] = 0,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
 ) -> None:
-    """Write a page that searches sentences by meaning, entirely in the browser, and serve it on this machine.
+    """Write and serve a page that searches sentences in the browser.
 
     The folder is self-contained: any static web server can serve it. Writing it needs onnxruntime-web from npm.
 

@@ -7,13 +7,16 @@ import typer
 
 
 def dequantize(
-    model: Annotated[str, typer.Argument(help="Name of a released model, folder of a bundle, or hub id of one.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="Bundle folder, name of a released model (xcompress models), or hub id of a bundle."),
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder to write, empty or new; default: <name>-student."),
     ] = None,
 ) -> None:
-    """Turn a bundle back into a student in float32, to train it further.
+    """Turn a bundle back into a float32 student, to fine-tune it.
 
     The student has the weights of the bundle as they were rounded, and its vectors are compared with the bundle's.
     sentence-transformers opens and trains it; `export`, `trim` and recipes take its folder.

@@ -41,18 +41,18 @@ def distill(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Distil a student from a recipe, stage by stage.
+    """Train a small student from a recipe.
 
     Finished stages are reused, and an interrupted stage continues from its last checkpoint. Under torchrun, several
     processes or hosts share the work.
 
-    Example:  xcompress distill recipes/minilm_ru3.yaml
+    Example:  xcompress distill minilm_ru3
 
-    Example:  xcompress distill recipes/minilm_ru3.yaml --dry-run
+    Example:  xcompress distill mine.yaml --dry-run
 
-    Example:  torchrun --nproc-per-node 2 -m xcompress distill recipes/minilm_ru3.yaml
+    Example:  xcompress distill mine.yaml student.bottleneck=256 --run runs/b256
 
-    Example:  xcompress distill recipes/minilm_ru3.yaml student.bottleneck=256 --run runs/b256
+    Example:  torchrun --nproc-per-node 2 -m xcompress distill mine.yaml
     """
     from xcompress.console import emit, emit_json
     from xcompress.recipe import load_recipe

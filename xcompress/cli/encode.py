@@ -104,11 +104,11 @@ def embed(
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
-    """Encode texts; print the vectors, or write them to a .npy file of shape (n, D).
+    """Encode texts: print the vectors, or write a .npy file.
 
-    Without texts or --input, standard input is read. Every line gives one vector, even an empty line. Without --output,
-    vectors are printed after every 1,024 lines that are read, each time as a table. --json prints one JSON object per
-    text.
+    The file has the shape (n, D). Without texts or --input, standard input is read. Every line gives one vector, even
+    an empty line. Without --output, vectors are printed after every 1,024 lines that are read, each time as a table.
+    --json prints one JSON object per text.
 
     Example:  xcompress embed "Where is the station?" "Wo ist der Bahnhof?"
 
@@ -170,16 +170,16 @@ def search(
     threads: Threads = None,
     json: AsJson = False,
 ) -> None:
-    """Find the lines of a file that are nearest to a query, by cosine similarity of their vectors.
+    """Find the lines of a file that are nearest to a query in meaning.
+
+    Lines are ordered by the cosine of their vectors with the query's. Where the bundle has prompts for queries and
+    documents, the query and the lines get them; lines whose vectors are stored have what `embed` was told.
 
     Example:  xcompress search sentences.txt "Wo ist der Bahnhof?" -k 3
 
     Example:  xcompress search pairs.tsv.gz "a lost suitcase" --column 2 --model runs/minilm_ru3/bundle --json
 
     Example:  xcompress search sentences.txt "ein Koffer" --vectors vectors.npy
-
-    Where the bundle has prompts for queries and documents, the query and the lines get them; lines whose vectors are
-    stored have what `embed` was told.
     """
     from xcompress.bundle.encoder import top_k
     from xcompress.bundle.prompts import DOCUMENT, choose_prompt

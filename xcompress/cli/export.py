@@ -31,8 +31,8 @@ def export(
     precision: Annotated[
         Precision | None,
         typer.Option(
-            help="fp32; fp16 (stored in half precision, computed in float32); int8; int4 (stored in 4 bits, computed "
-            "in int8); auto (int8, and higher where --gate requires it).",
+            help="Weights: int8 (the default), int4 (half the bytes), fp16, fp32, or auto (int8, and higher where "
+            "--gate or a bound requires it).",
             metavar=CHOICE,
         ),
     ] = None,
@@ -53,10 +53,9 @@ def export(
     target: Annotated[
         Target,
         typer.Option(
-            help="cpu: unrolled, with a float32 graph. mobile: loop, ORT format, no float32 graph. wasm: loop, no "
-            "float32 graph. openvino: standard operators, OpenVINO's format beside ONNX, no float32 graph. executorch: "
-            "as wasm, and a .pte file for ExecuTorch. litert: as wasm, and a .tflite file for LiteRT. coreml: as wasm, "
-            "and an ML program for Core ML, not run here.",
+            help="What to write beside the ONNX graph. cpu: the float32 graph. mobile: ORT format, for phones. wasm: "
+            "nothing, for browsers. openvino: OpenVINO's format. executorch: a .pte file for ExecuTorch. litert: a "
+            ".tflite file for LiteRT. coreml: a package for Core ML, not run here.",
             metavar=CHOICE,
         ),
     ] = "cpu",
@@ -99,15 +98,15 @@ def export(
             "--gate",
             0,
             200,
-            help="Refuse (exit code 3) if a language pair loses more points of Spearman x 100, such as 0.5; default "
-            "for --precision auto: 0.5.",
+            help="Refuse (exit code 3) if a language pair loses more points of Spearman x 100, such as 0.5; default: "
+            "no gate, or 0.5 with --precision auto.",
         ),
     ] = None,
     text: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Your sentences (one per line, or TSV) to calibrate, verify and count tokens on; NAME.de.txt is taken "
-            "for German; repeatable."
+            help="Your sentences, to calibrate, verify and count tokens on: one per line, or TSV. NAME.de.txt is "
+            "German. Repeatable."
         ),
     ] = None,
     recurrence: Annotated[
@@ -165,13 +164,15 @@ def export(
         bool, typer.Option("--json", help="Print the manifest instead of the folder of the bundle.")
     ] = False,
 ) -> None:
-    """Export a student, or any BERT-family encoder, to a verified bundle.
+    """Export a student or an encoder to a verified ONNX bundle.
 
-    Example:  xcompress export --onnx --quantize
+    A graph that differs too much is refused (exit code 3); the error says what to change.
 
-    Example:  xcompress export runs/minilm_ru3 --target mobile
+    Example:  xcompress export
 
-    Example:  xcompress export path/to/all-MiniLM-L6-v2 --quantize --gate 0.5
+    Example:  xcompress export path/to/my-encoder --gate 0.5
+
+    Example:  xcompress export path/to/my-encoder --target mobile --precision int4
 
     Example:  xcompress export intfloat/multilingual-e5-small --languages de,en --prefix "query: "
     """

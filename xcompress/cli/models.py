@@ -7,11 +7,11 @@ _PARTIAL_AVERAGES = ("en-en", "other monolingual", "xx>en", "en>xx")
 
 
 def models(json: AsJson = False) -> None:
-    """List the models that ship with xcompress: languages, size, dimension of the vectors, dev scores.
+    """List the models that ship with xcompress.
 
-    Pass a name to --model of embed and search, or to Encoder.from_pretrained. To fine-tune a model, pass its name to
-    dequantize. --json prints the folder of each model. Its README.md describes the training data and the limits of the
-    model.
+    Shows languages, size, dimension of the vectors and scores on dev sets. Pass a name to --model of embed and search,
+    or to Encoder.from_pretrained. To fine-tune a model, pass its name to dequantize. --json prints the folder of each
+    model. Its README.md describes the training data and the limits of the model.
 
     Example:  xcompress models
 

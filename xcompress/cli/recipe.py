@@ -45,9 +45,10 @@ def show(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Print a recipe in full: inherited keys, defaults, and the parameter counts of its models.
+    """Print a recipe in full, with the parameter counts of its models.
 
-    Nothing is downloaded. The output is a valid recipe file; the counts are comments in it.
+    Inherited keys and defaults are written out. Nothing is downloaded. The output is a valid recipe file; the counts
+    are comments in it.
 
     Example:  xcompress recipe show paper/xlmr_b128_ru3
 
@@ -74,7 +75,9 @@ def copy(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
-    """Copy a shipped recipe for editing, with its comments and the recipes that it extends.
+    """Copy a shipped recipe to edit, with those that it extends.
+
+    Comments are copied, too. To change a few keys, rather write a recipe that extends the shipped one.
 
     Example:  xcompress recipe copy minilm_ru3 mine.yaml
     """
@@ -95,10 +98,10 @@ def validate(
         ),
     ],
 ) -> None:
-    """Check the keys, values, local paths, wheel references, shapes and local models of recipes; downloads nothing.
+    """Check recipes before a run; download nothing.
 
-    Every error is a line. Paths, shapes and models are checked once all keys and values are right. The exit code is 2
-    if a recipe has an error.
+    Checks keys, values, local paths, wheel references, shapes and local models. Every error is a line. Paths, shapes
+    and models are checked once all keys and values are right. The exit code is 2 if a recipe has an error.
 
     Example:  xcompress recipe validate mine.yaml minilm_ru3
 

@@ -45,10 +45,11 @@ def trim(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Trim the vocabulary and token embeddings of a model to the tokens that some languages use.
+    """Trim the vocabulary of a model to some languages.
 
-    Text made of kept tokens gets the same vectors as before. Every 20th line of the text and some rarer words of each
-    language are held out; the report shows their unknown tokens and the growth in tokens per word.
+    Only the token embeddings get fewer rows. Text made of kept tokens gets the same vectors as before. Every 20th line
+    of the text and some rarer words of each language are held out; the report shows their unknown tokens and the growth
+    in tokens per word.
 
     Example:  xcompress trim sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2 --languages de,en
 

@@ -21,7 +21,7 @@ from xcompress.bundle.tokenizer import BundleTokenizer
 from xcompress.demo.sentences import packaged_sentences, read_sentences
 from xcompress.errors import InputError
 from xcompress.files import explain_read_error, prepare_target, read_json, size_of, whole_folder, write_json
-from xcompress.tokenizer_file import read_tokenizer, steps_of
+from xcompress.tokenizer_file import read_tokenizer, steps_of, tokenizer_to_json
 from xcompress.web import GRAPH_SCRIPT
 from xcompress.web.onnxruntime_web import BUILDS, find_package, runtime_files, version_of
 
@@ -124,7 +124,7 @@ def check_tokenizer(path: Path) -> None:
     :raises InputError: naming the first component that is not supported.
     """
     # as the library has read it: the file may hold entries that it ignores, such as the steps of what is no sequence
-    description = json.loads(read_tokenizer(path).to_str())
+    description = tokenizer_to_json(read_tokenizer(path))
     for component, supported in SUPPORTED.items():
         for step in steps_of(description[component]):
             kind = str(step.get("type"))

@@ -13,8 +13,8 @@ from xcompress.distillation.data.batches import word_labels
 from xcompress.distillation.shape import student_config
 from xcompress.modeling.student import Student
 from xcompress.recipe import Recipe, StudentSection
-from xcompress.tokenizer_file import read_tokenizer
-from xcompress.vocab.tokenizer_json import check_trimmable, tokenizer_to_json
+from xcompress.tokenizer_file import read_tokenizer, tokenizer_to_json
+from xcompress.vocab.tokenizer_json import check_trimmable
 from xcompress.vocab.train import check_trainable
 
 RCOND = 1e-4

@@ -1,7 +1,9 @@
 """The shape of the student, from the recipe and the shape of its assistant."""
 
 from dataclasses import replace
+from typing import Any
 
+from xcompress.modeling.rotary_config import ROTARY_LAYERS
 from xcompress.modeling.student import StudentConfig
 from xcompress.recipe import Recipe, StudentSection
 from xcompress.recipe.parameters import count_recurrences
@@ -14,14 +16,15 @@ def student_config(assistant: StudentConfig, section: StudentSection) -> Student
         that must not recur does.
     """
     recurrences = count_recurrences(section, assistant.depth)
-    modernbert = assistant.modernbert
-    if modernbert:  # the student has the layers of the assistant's stack that the recipe names
-        of_layers = dict(zip(dict.fromkeys(assistant.stack), modernbert, strict=True))
+    kind = next((name for name in ROTARY_LAYERS if getattr(assistant, name)), None)
+    rotary: dict[str, Any] = {}
+    if kind:  # the student has the layers of the assistant's stack that the recipe names
+        of_layers = dict(zip(dict.fromkeys(assistant.stack), assistant.rotary, strict=True))
         copied = (*section.prelude, *section.unit, *section.coda)
-        modernbert = tuple(of_layers[assistant.stack[number - 1]] for number in copied)
+        rotary[kind] = tuple(of_layers[assistant.stack[number - 1]] for number in copied)
     return replace(
         assistant,
-        modernbert=modernbert,
+        **rotary,
         prelude_layers=len(section.prelude),
         unit_layers=section.unit_layers,
         coda_layers=len(section.coda),

@@ -32,7 +32,7 @@ from xcompress.files import prepare_target, read_mapping, whole_folder, write_js
 from xcompress.metrics import cosines
 from xcompress.modeling.architectures import load_state
 from xcompress.modeling.bounds import check_fits
-from xcompress.modeling.layers import ModernBertAttention
+from xcompress.modeling.rotary_config import ModernBertAttention
 from xcompress.modeling.student import Student, StudentConfig, encode
 from xcompress.paths import as_path
 from xcompress.printable import markdown_text

@@ -1,6 +1,5 @@
 """The folder of an export: whether it is current or may be replaced, and the files around the graphs."""
 
-import json
 import os
 import platform
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from xcompress.files import free_bytes, megabytes, read_mapping, sha256_of, writ
 from xcompress.machine import installed_versions, read_processor
 from xcompress.modeling.student import Student, StudentConfig
 from xcompress.sources.model_folder import PROMPTS
-from xcompress.tokenizer_file import MASK_TOKENS
+from xcompress.tokenizer_file import MASK_TOKENS, tokenizer_to_json
 
 TRANSFORMERS = "4.57.0"
 """Oldest transformers that the files are written for. config.json names it, as transformers 4.57 otherwise takes the
@@ -100,7 +99,7 @@ def special_tokens(tokenizer: Tokenizer, pad_token_id: int) -> dict[str, str]:
     Padding of the tokenizer is turned off.
     """
     tokenizer.no_padding()
-    model = json.loads(tokenizer.to_str())["model"]
+    model = tokenizer_to_json(tokenizer)["model"]
     unknown = model.get("unk_token")
     if "unk_token" not in model and model.get("unk_id") is not None:  # Unigram
         unknown = model["vocab"][model["unk_id"]][0]

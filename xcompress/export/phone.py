@@ -6,7 +6,8 @@ from torch.nn import functional
 
 from xcompress.export import LEAST_NORM, MASKED_SCORE
 from xcompress.modeling.attention import token_distances
-from xcompress.modeling.layers import Layer, ModernBertAttention, ModernBertLayer, RmsNormLayer, rotary_angles
+from xcompress.modeling.layers import Layer, ModernBertLayer, RmsNormLayer, rotary_angles
+from xcompress.modeling.rotary_config import ModernBertAttention
 from xcompress.modeling.student import Student, StudentConfig
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from xcompress import console
+from xcompress.bundle.manifest import CARD
 from xcompress.corpus.graded import ALIGNED_TSV, DATA, PIVOT
 from xcompress.corpus.lines import LONGEST, BadLineError, BrokenOffError, read_lines, table_rows, text_lines
 from xcompress.corpus.pairs import decode_line
@@ -80,8 +81,8 @@ def verification_text(
 ) -> dict[str, list[str]]:
     """Collect the sentences on which the graphs are compared with PyTorch.
 
-    Warns about languages with fewer than `ENOUGH` sentences. Where no language has any, returns the package's
-    sentences in other languages: a broken graph shows in these, too.
+    Says which languages are taken where the model names none. Warns about those with fewer than `ENOUGH` sentences.
+    Where no language has any, returns the package's sentences in other languages: a broken graph shows in these, too.
 
     :param languages: the model's; none means those of the package.
     :param own: the user's text, from `read_files`.
@@ -89,6 +90,9 @@ def verification_text(
     """
     codes = language_codes(languages)
     text = _by_language(_VERIFY, _read_all(source, codes, own))
+    if not languages:
+        advice = "to choose, write a line such as `language: [de, en]` into its head"
+        console.say(f"the model's {CARD} names no language, so {', '.join(codes)} are verified; {advice}")
     if missing := unverified_languages(text, codes):
         advice = f"give some with --text NAME.{missing[0]}.txt"
         console.warn(f"no sentences in {', '.join(missing)} to verify with; {advice}")

@@ -1,93 +1,23 @@
 """The embeddings and the transformer layers of a student: those of BERT, ModernBERT, EmbeddingGemma and Qwen3."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from xcompress.errors import InputError, short_repr
+from xcompress.errors import InputError
 from xcompress.modeling.attention import BatchPart, attend, token_distances
 from xcompress.modeling.packing import Packing
+from xcompress.modeling.rotary_config import ROTARY_LAYERS, ModernBertAttention, RotaryAttention, RotaryBertAttention
 
 if TYPE_CHECKING:
     from xcompress.modeling.student import StudentConfig
 
-LARGEST_WINDOW = 1_000_000
-"""Far above those of real encoders."""
-LARGEST_BASE = 10**15
-"""Likewise; float32 holds its powers."""
 _UNSEEN = -1e4
 """Bias of the attention score of a token outside of the window; exp(-1e4) is 0 in float32."""
-
-
-@dataclass(frozen=True)
-class RotaryAttention:
-    """The attention of a layer with rotary positions, where it may differ from that of the other layers."""
-
-    rotary_base: float
-    """Base of the wavelengths of the rotary positions (Su et al., 2021)."""
-    window: int | None = None
-    """How many tokens a token sees to either side; None: all."""
-    factor: float = 1.0
-    """Positions are divided by it (Chen et al., 2023, arXiv:2306.15595)."""
-
-    def __post_init__(self) -> None:
-        window = self.window
-        for name, number in (("base", self.rotary_base), ("factor", self.factor)):
-            if not isinstance(number, int | float) or not 1 <= number <= LARGEST_BASE:  # also refuses NaN
-                raise InputError(
-                    f"{name} of rotary positions is {short_repr(number)}, expected a number from 1 to "
-                    f"{LARGEST_BASE:,}; correct it"
-                )
-        if window is not None and (not isinstance(window, int) or not 1 <= window <= LARGEST_WINDOW):
-            raise InputError(
-                f"window of attention is {short_repr(window)}, expected a whole number from 1 to {LARGEST_WINDOW:,}; "
-                "correct it"
-            )
-
-    @property
-    def rotation(self) -> tuple[float, float]:
-        """Base and factor, which say by how much the numbers at a position are rotated."""
-        return self.rotary_base, self.factor
-
-
-@dataclass(frozen=True)
-class ModernBertAttention(RotaryAttention):
-    """The attention of a layer of ModernBERT."""
-
-    norm: bool = True
-    """Whether a norm comes in front of it. The first layer has none, as the embeddings end with one."""
-
-
-@dataclass(frozen=True)
-class RotaryBertAttention(RotaryAttention):
-    """A layer of BERT with rotary positions, and what else may differ from BERT. All layers of a student are alike."""
-
-    gate: Literal["gelu", "silu"] | None = None
-    """Activation of a gated feed-forward part; None: that of BERT, with GELU and no gate."""
-    biases: bool = True
-    """Whether the products have biases, except the one that a gate is part of, which has none in any case."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gate not in ("gelu", "silu", None) or not isinstance(self.biases, bool):
-            raise InputError(
-                f"gate is {short_repr(self.gate)} and biases {short_repr(self.biases)}, expected gelu, silu or null, "
-                "and true or false; correct them"
-            )
-
-
-ROTARY_LAYERS: Mapping[str, type[RotaryAttention]] = {
-    "modernbert": ModernBertAttention,
-    "gemma": RotaryAttention,
-    "qwen": RotaryAttention,
-    "rotary_bert": RotaryBertAttention,
-}
-"""What describes a layer, by the field of `StudentConfig` that holds the layers of its kind."""
 
 
 class Embeddings(nn.Module):

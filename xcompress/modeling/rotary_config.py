@@ -1,15 +1,86 @@
-"""Read what the config.json of an encoder says about layers with rotary positions."""
+"""What layers with rotary positions are, and what the config.json of an encoder says of them. Imports no PyTorch."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from xcompress.errors import InputError, short_repr
-from xcompress.modeling.layers import ModernBertAttention, RotaryAttention, RotaryBertAttention
 
+LARGEST_WINDOW = 1_000_000
+"""Far above those of real encoders."""
+LARGEST_BASE = 10**15
+"""Likewise; float32 holds its powers."""
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 """Kinds of layers where positions are rotary: a token sees all tokens, or those near it."""
 LayerKind = Literal["bert", "modernbert", "gemma", "qwen", "jina", "nomic", "gte"]
+_ROPE_KEYS = ("rope_type", "type", "rope_theta", "factor")
+"""Those of rope_parameters, and of the older rope_scaling, that are read."""
+
+
+@dataclass(frozen=True)
+class RotaryAttention:
+    """The attention of a layer with rotary positions, where it may differ from that of the other layers."""
+
+    rotary_base: float
+    """Base of the wavelengths of the rotary positions (Su et al., 2021)."""
+    window: int | None = None
+    """How many tokens a token sees to either side; None: all."""
+    factor: float = 1.0
+    """Positions are divided by it (Chen et al., 2023, arXiv:2306.15595)."""
+
+    def __post_init__(self) -> None:
+        window = self.window
+        for name, number in (("base", self.rotary_base), ("factor", self.factor)):
+            if not isinstance(number, int | float) or not 1 <= number <= LARGEST_BASE:  # also refuses NaN
+                raise InputError(
+                    f"{name} of rotary positions is {short_repr(number)}, expected a number from 1 to "
+                    f"{LARGEST_BASE:,}; correct it"
+                )
+        if window is not None and (not isinstance(window, int) or not 1 <= window <= LARGEST_WINDOW):
+            raise InputError(
+                f"window of attention is {short_repr(window)}, expected a whole number from 1 to {LARGEST_WINDOW:,}; "
+                "correct it"
+            )
+
+    @property
+    def rotation(self) -> tuple[float, float]:
+        """Base and factor, which say by how much the numbers at a position are rotated."""
+        return self.rotary_base, self.factor
+
+
+@dataclass(frozen=True)
+class ModernBertAttention(RotaryAttention):
+    """The attention of a layer of ModernBERT."""
+
+    norm: bool = True
+    """Whether a norm comes in front of it. The first layer has none, as the embeddings end with one."""
+
+
+@dataclass(frozen=True)
+class RotaryBertAttention(RotaryAttention):
+    """A layer of BERT with rotary positions, and what else may differ from BERT. All layers of a student are alike."""
+
+    gate: Literal["gelu", "silu"] | None = None
+    """Activation of a gated feed-forward part; None: that of BERT, with GELU and no gate."""
+    biases: bool = True
+    """Whether the products have biases, except the one that a gate is part of, which has none in any case."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gate not in ("gelu", "silu", None) or not isinstance(self.biases, bool):
+            raise InputError(
+                f"gate is {short_repr(self.gate)} and biases {short_repr(self.biases)}, expected gelu, silu or null, "
+                "and true or false; correct them"
+            )
+
+
+ROTARY_LAYERS: Mapping[str, type[RotaryAttention]] = {
+    "modernbert": ModernBertAttention,
+    "gemma": RotaryAttention,
+    "qwen": RotaryAttention,
+    "rotary_bert": RotaryBertAttention,
+}
+"""What describes a layer, by the field of `StudentConfig` that holds the layers of its kind."""
 ROTARY_BERTS: Mapping[str, RotaryBertAttention] = {
     "jina_embeddings_v3": RotaryBertAttention(20_000.0),
     "nomic_bert": RotaryBertAttention(1_000.0, gate="silu", biases=False),
@@ -17,8 +88,6 @@ ROTARY_BERTS: Mapping[str, RotaryBertAttention] = {
     "new": RotaryBertAttention(10_000.0, gate="gelu"),
 }
 """Layers of BERT with rotary positions by model_type, with the bases that they have where config.json names none."""
-_ROPE_KEYS = ("rope_type", "type", "rope_theta", "factor")
-"""Those of rope_parameters, and of the older rope_scaling, that are read."""
 
 
 def read_rotary(config: Mapping[str, Any], kind: LayerKind) -> dict[str, Any]:

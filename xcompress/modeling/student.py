@@ -25,18 +25,9 @@ from xcompress.errors import InputError, first_line, on_one_line
 from xcompress.files import read_mapping, whole_file
 from xcompress.modeling.attention import BatchPart, RelativeBias, parts_by_length, token_distances
 from xcompress.modeling.bounds import check_finite, check_fits, check_ids, check_sizes
-from xcompress.modeling.layers import (
-    ROTARY_LAYERS,
-    Embeddings,
-    ModernBertAttention,
-    RotaryAttention,
-    RotaryBertAttention,
-    TransformerLayer,
-    Uninitialized,
-    check_rotary,
-    make_layers,
-)
+from xcompress.modeling.layers import Embeddings, TransformerLayer, Uninitialized, check_rotary, make_layers
 from xcompress.modeling.packing import Packing
+from xcompress.modeling.rotary_config import ROTARY_LAYERS, ModernBertAttention, RotaryAttention, RotaryBertAttention
 from xcompress.paths import path_inside
 from xcompress.sources.model_folder import STUDENT
 from xcompress.tokenizer_file import LONGEST_TEXT, clean, encode_batch, prefix_problem, read_tokenizer
@@ -151,7 +142,7 @@ class StudentConfig:
 
     @property
     def unusual_layers(self) -> str | None:
-        """The name in messages of layers that are not trained, and exported to no checkpoint and no file for phones.
+        """The name in messages of layers that are exported to no checkpoint and no file for phones.
 
         None for others.
         """

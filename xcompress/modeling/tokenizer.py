@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, proce
 
 from xcompress.errors import InputError
 from xcompress.files import read_mapping
-from xcompress.tokenizer_file import clean, id_range, ids_around, read_tokenizer
+from xcompress.tokenizer_file import clean, id_range, ids_around, read_tokenizer, tokenizer_to_json
 
 SETTINGS = "tokenizer_config.json"
 NEWER_CLASS = "TokenizersBackend"
@@ -39,7 +39,7 @@ def open_tokenizer(file: Path, rows: int) -> Tokenizer:
     :raises InputError: when a file cannot be read.
     """
     tokenizer = _open_as_transformers_does(file, rows)
-    state = json.loads(tokenizer.to_str()) if id_range(tokenizer) > rows else {}
+    state = tokenizer_to_json(tokenizer) if id_range(tokenizer) > rows else {}
     unused = [token["id"] for token in state.get("added_tokens", []) if token["special"] and token["id"] >= rows]
     if not unused or not ids_around(tokenizer).isdisjoint(unused):
         return tokenizer

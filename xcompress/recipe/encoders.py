@@ -1,13 +1,17 @@
 """The encoders that a recipe names: where to find each one, how to use it, and its sizes."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast, get_args
 
 from pydantic import model_validator
 
 from xcompress.bundle.released import RELEASED
+from xcompress.modeling.rotary_config import ROTARY_BERTS
 from xcompress.recipe.section import Heads, InnerWidth, Layers, Positions, PositiveNumber, Section, Tokens, Types, Width
 from xcompress.sources.python_code import PYTHON
+
+RotaryBert = Literal["gte", "jina_embeddings_v3", "nomic_bert"]
+"""Families of BERT with rotary positions, by their model_type."""
 
 
 class TokenizerFile(Section):
@@ -38,6 +42,8 @@ class EncoderShape(Section):
     """Number of token type embeddings."""
     modernbert: bool = False
     """Whether it is a ModernBERT: gated feed-forward layers, no biases, and no embeddings of positions and types."""
+    rotary_bert: RotaryBert | None = None
+    """Which one it is of GTE, jina-embeddings-v3 and nomic-embed-text, which have no embeddings of positions."""
 
 
 CONFIG_KEYS = {
@@ -55,6 +61,23 @@ CONFIG_KEYS = {
 def is_modernbert(config: Mapping[str, object]) -> bool:
     """Tell whether the config.json of an encoder, or of a student, is that of a ModernBERT."""
     return config.get("model_type") == "modernbert" or bool(config.get("modernbert"))
+
+
+def rotary_bert_of(config: Mapping[str, object]) -> RotaryBert | None:
+    """Name the family of the BERT with rotary positions that the config.json of an encoder, or of a student, describes.
+
+    None for other encoders.
+    """
+    model_type, layers = config.get("model_type"), config.get("rotary_bert")
+    if model_type == "new":  # of the published GTE
+        return "gte"
+    # all layers of a student are alike
+    first = layers[0] if isinstance(layers, list | tuple) and layers and isinstance(layers[0], Mapping) else None
+    for name in get_args(RotaryBert):
+        layer = ROTARY_BERTS[name]
+        if model_type == name or (first and (first.get("gate"), first.get("biases")) == (layer.gate, layer.biases)):
+            return cast(RotaryBert, name)
+    return None
 
 
 class EncoderSection(Section):

@@ -11,8 +11,9 @@ from xcompress.bundle.released import RELEASED, released_folder
 from xcompress.errors import InputError, short_repr
 from xcompress.files import read_json
 from xcompress.modeling.bounds import LARGEST, MOST_PARAMETERS
+from xcompress.modeling.rotary_config import ROTARY_BERTS
 from xcompress.paths import as_path
-from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape, is_modernbert
+from xcompress.recipe.encoders import CONFIG_KEYS, EncoderSection, EncoderShape, is_modernbert, rotary_bert_of
 from xcompress.recipe.schema import Recipe, StudentSection
 from xcompress.sources.model_folder import STUDENT
 
@@ -147,14 +148,17 @@ def count_encoder(
     :raises InputError: when there are more than `MOST_PARAMETERS`.
     """
     hidden, intermediate = shape.hidden, shape.intermediate
+    beyond = 0
     if shape.modernbert:
-        norm, positions, types = hidden, 0, 0
-        layer = 4 * hidden * hidden + 3 * hidden * intermediate + 2 * norm
+        norm, positions, types, gated, biases = hidden, 0, 0, True, False
         beyond = 0 if with_first else norm  # a norm follows the layers, and the first one lacks one
     else:
-        norm, positions, types = 2 * hidden, shape.positions, shape.types
-        layer = 4 * (hidden * hidden + hidden) + 2 * hidden * intermediate + intermediate + hidden + 2 * norm
-        beyond = 0
+        rotary = ROTARY_BERTS[shape.rotary_bert] if shape.rotary_bert else None
+        norm, positions, types = 2 * hidden, 0 if rotary else shape.positions, shape.types
+        gated, biases = (bool(rotary.gate), rotary.biases) if rotary else (False, True)
+    layer = 4 * hidden * hidden + (3 if gated else 2) * hidden * intermediate + 2 * norm
+    if biases:
+        layer += 5 * hidden + (0 if gated else intermediate)
     unit_layers = layers or shape.layers
     depth = unit_layers * recurrences + around
     counts = Counts(
@@ -194,7 +198,11 @@ def shape_of(encoder: EncoderSection) -> EncoderShape | None:
     if any(not isinstance(config.get(key), int) for key in CONFIG_KEYS.values()):
         return None
     try:
-        return EncoderShape(**{name: config[key] for name, key in CONFIG_KEYS.items()}, modernbert=modernbert)
+        return EncoderShape(
+            **{name: config[key] for name, key in CONFIG_KEYS.items()},
+            modernbert=modernbert,
+            rotary_bert=rotary_bert_of(config),
+        )
     except ValidationError as error:
         first = error.errors()[0]
         key = CONFIG_KEYS[str(first["loc"][0])]

@@ -48,6 +48,7 @@ _ADDED = (
     "correlation_pairs",
     "center",
     "modernbert",
+    "rotary_bert",
 )
 """Keys that earlier versions lack; see `Section`."""
 

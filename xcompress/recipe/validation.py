@@ -172,7 +172,7 @@ def _folder_problems(key: str, encoder: EncoderSection) -> Iterator[str]:
         yield f"{key}.sha256: {encoder.source} is a folder; {advice}"
     found = shape_of(encoder.model_copy(update={"shape": None})) if encoder.shape else None
     for name, size in found or ():
-        if size != (stated := getattr(encoder.shape, name)):
+        if (stated := getattr(encoder.shape, name)) not in (size, None):
             advice = "correct one of them, or leave shape out"
             yield f"{key}.shape.{name}: is {stated}, but {encoder.source} has {size}; {advice}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from xcompress.errors import InputError
 from xcompress.files import explain_read_error, hash_of, sha256_of
 from xcompress.paths import as_path, cache_folder, explain_cache_errors, path_inside
-from xcompress.sources.archives import join_parts
+from xcompress.sources.archives import join_parts, joined_name
 from xcompress.sources.hub import cached_commit, from_hub
 from xcompress.sources.suggestions import suggest_inside, suggest_path
 from xcompress.sources.wheels import SYNTAX, from_wheel, installed, parse_wheel
@@ -115,7 +115,8 @@ def _locate(reference: str) -> Path:
     parts = parts_of(reference)
     if len(parts) > 1:
         paths = [_locate(part) for part in parts]
-        content = fingerprint(reference)
+        # by name, too: its suffix says how a file is read
+        content = hash_of([joined_name(paths[0].name), fingerprint(reference)])
         with explain_cache_errors():
             return join_parts(paths, cache_folder() / "joined" / content, reference)
     if reference.startswith("wheel:"):

@@ -7,7 +7,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from xcompress.errors import InputError
-from xcompress.tokenizer_file import id_range
+from xcompress.tokenizer_file import id_range, tokenizer_to_json
 from xcompress.vocab.count import TokenCounts
 from xcompress.vocab.student import count_tokens, trim_tokenizer
 from xcompress.vocab.tokenizer_json import (
@@ -21,7 +21,6 @@ from xcompress.vocab.tokenizer_json import (
     is_sign,
     model_vocabulary,
     required_ids,
-    tokenizer_to_json,
     unknown_id,
 )
 

@@ -15,9 +15,9 @@ from xcompress.corpus.word_lists import read_words, with_capitals
 from xcompress.errors import InputError
 from xcompress.printable import counted
 from xcompress.sources import resolve
-from xcompress.tokenizer_file import id_range
+from xcompress.tokenizer_file import id_range, tokenizer_to_json
 from xcompress.vocab.student import CHUNK, CHUNK_CHARACTERS, encode_ids, split_chunks
-from xcompress.vocab.tokenizer_json import check_trimmable, tokenizer_to_json
+from xcompress.vocab.tokenizer_json import check_trimmable
 
 WORD_LISTS = "wheel:wordfreq==3.1.1/wordfreq/data"
 LANGUAGES = (

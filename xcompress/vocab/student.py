@@ -14,7 +14,7 @@ from torch import Tensor
 
 from xcompress.console import bar
 from xcompress.modeling.student import Student, reconfigured
-from xcompress.tokenizer_file import encode_batch, id_range
+from xcompress.tokenizer_file import encode_batch, id_range, tokenizer_to_json
 from xcompress.vocab.tokenizer_json import (
     add_merge_steps,
     check_trimmable,
@@ -22,7 +22,6 @@ from xcompress.vocab.tokenizer_json import (
     renumber,
     required_ids,
     round_scores,
-    tokenizer_to_json,
 )
 
 CHUNK = 20_000

@@ -1,6 +1,5 @@
 """The tokenizer.json of Unigram, WordPiece and BPE: trim its vocabulary, follow its merges, read its tokens as text."""
 
-import json
 import unicodedata
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,14 +7,12 @@ from functools import cache
 from heapq import heappop, heappush
 from typing import Any
 
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import pre_tokenizers
 
 from xcompress.errors import InputError
-from xcompress.tokenizer_file import SCORE_STEPS, ids_of_ends, steps_of
+from xcompress.tokenizer_file import SCORE_STEPS, SPACE, ids_of_ends, steps_of
 
 TRIMMABLE = ("Unigram", "WordPiece", "BPE")
-SPACE = "\u2581"
-"""Represents a space in tokens that begin a word."""
 ASCII = frozenset(map(chr, range(33, 127)))
 _PUNCTUATION = ("P", "Sc", "Sm")
 _SIGNS = ("Nd", *_PUNCTUATION)
@@ -23,11 +20,6 @@ _SIGNS = ("Nd", *_PUNCTUATION)
 TokenizerJson = Mapping[str, Any]
 """The content of a tokenizer.json, or of a part of it such as its model."""
 Pair = tuple[str, str]
-
-
-def tokenizer_to_json(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the content of the tokenizer's tokenizer.json."""
-    return json.loads(tokenizer.to_str())  # type: ignore[no-any-return]
 
 
 def check_trimmable(tokenizer_json: TokenizerJson) -> None:

@@ -13,9 +13,9 @@ from xcompress import console
 from xcompress.corpus.sequences import ConcatSequence
 from xcompress.errors import InputError
 from xcompress.modeling.student import Student
-from xcompress.tokenizer_file import steps_of
+from xcompress.tokenizer_file import SPACE, steps_of, tokenizer_to_json
 from xcompress.vocab.student import open_without_limits, replace_token_embeddings
-from xcompress.vocab.tokenizer_json import ASCII, SPACE, TokenizerJson, replace_model, tokenizer_to_json
+from xcompress.vocab.tokenizer_json import ASCII, TokenizerJson, replace_model
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """Special tokens of a new vocabulary, by id."""

@@ -27,11 +27,11 @@ from xcompress.modeling.tokenizer import SETTINGS, known_to_both, lowercase, nam
 from xcompress.runtimes import GRAPH_FOLDERS
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import MODULES, NORMALIZE, PROMPTS, check_paths, read_modules, read_prompts
-from xcompress.tokenizer_file import prefix_problem
+from xcompress.tokenizer_file import prefix_problem, tokenizer_to_json
 from xcompress.vocab.choose import VocabularyReport, choose_tokens
 from xcompress.vocab.count import check_languages, count_words_and_files
 from xcompress.vocab.student import encode_ids, trim_student
-from xcompress.vocab.tokenizer_json import renumber, tokenizer_to_json
+from xcompress.vocab.tokenizer_json import renumber
 
 RECORD = "trim.json"
 """The report of `trim_model` in the folder that it writes."""
@@ -280,9 +280,10 @@ def _needed_ids(model: _ModelFolder) -> set[int]:
 
 def _config_token_ids(key: str, value: object) -> list[int]:
     """Return the token ids in an entry of config.json."""
+    if not key.endswith("_token_id"):
+        return []
     values = value if isinstance(value, list) else [value]
-    ids = [number for number in values if isinstance(number, int) and 0 <= number < _MAX_ID]
-    return ids if key.endswith("_token_id") else []
+    return [number for number in values if isinstance(number, int) and 0 <= number < _MAX_ID]
 
 
 def _write_folder(model: _ModelFolder, ids: tuple[int, ...], target: Path) -> list[str]:
@@ -359,7 +360,7 @@ def _renumber_settings(settings: Mapping[str, Any], tokenizer_json: Mapping[str,
     """Give the added tokens of tokenizer_config.json their new ids; leave out those that the tokenizer lacks."""
     settings = known_to_both(settings)
     added_tokens = settings.get("added_tokens_decoder")
-    if added_tokens is None:
+    if not added_tokens:  # an empty list, too
         return settings
     ids = {token["content"]: token["id"] for token in tokenizer_json["added_tokens"]}
     tokens = [token for token in added_tokens.values() if token["content"] in ids]
@@ -368,11 +369,15 @@ def _renumber_settings(settings: Mapping[str, Any], tokenizer_json: Mapping[str,
 
 
 def _renumber_config(config: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:
-    """Give a configuration the new token ids; ids without a token become null."""
+    """Give a configuration the new token ids; ids without a token, and what is no id, become null."""
+
+    def new_id(old: object) -> int | None:
+        return new_ids.get(old) if isinstance(old, int) else None
+
     changes: dict[str, Any] = {"vocab_size": len(new_ids)} if "vocab_size" in config else {}
     for key, value in config.items():
         if _config_token_ids(key, value):
-            changes[key] = [new_ids.get(old) for old in value] if isinstance(value, list) else new_ids.get(value)
+            changes[key] = [new_id(old) for old in value] if isinstance(value, list) else new_id(value)
     return {**config, **changes}
 
 

@@ -14,7 +14,7 @@ from xcompress.modeling.st_folder import classifier_of, pooling_of, weights_file
 from xcompress.modeling.student import Student, StudentConfig, read_config
 from xcompress.paths import as_path
 from xcompress.recipe import EncoderSection, Recipe
-from xcompress.recipe.encoders import CONFIG_KEYS, is_modernbert
+from xcompress.recipe.encoders import CONFIG_KEYS, is_modernbert, rotary_bert_of
 from xcompress.recipe.validation import local_encoders
 from xcompress.sources import resolve
 from xcompress.sources.model_folder import check_model_folder
@@ -49,7 +49,7 @@ def check_layers(section: EncoderSection, path: Path, key: str) -> Description |
     # a student may have a linear head, as trained students have one
     unsupported = {
         "relative attention biases": config.relative_buckets,
-        f"layers of {config.unusual_layers}": config.unusual_layers,
+        f"layers of {config.language_model}": config.language_model,
         "dense modules or a truncate_dim": config.head_activation or (described and config.head_size),
     }
     features = [name for name, is_present in unsupported.items() if is_present]
@@ -155,9 +155,9 @@ def compare_shape(section: EncoderSection, sizes: Mapping[str, object], key: str
     """
     stated = section.shape.model_dump() if section.shape else {}
     found = {name: sizes[in_file] for name, in_file in CONFIG_KEYS.items() if in_file in sizes}
-    found |= {"modernbert": is_modernbert(sizes)} if sizes else {}
+    found |= {"modernbert": is_modernbert(sizes), "rotary_bert": rotary_bert_of(sizes)} if sizes else {}
     for name, value in stated.items():
-        if found.get(name, value) != value:
+        if value not in (found.get(name, value), None):
             raise InputError(
                 f"{key}.shape.{name}: is {value}, but {section.source} has {found[name]}; correct one of them"
             )
