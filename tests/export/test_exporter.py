@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from tests.helpers.e5s1 import small_e5s1_weights, write_e5s1
 from tests.helpers.export import CALIBRATED, LITTLE, TEXT, kinds, manifest_of
+from tests.helpers.files import pipe_with
 from tests.helpers.foreign import save_encoder
 from tests.helpers.rotary import CONFIGS as ROTARY
 from tests.helpers.rotary import save_rotary
@@ -296,9 +297,11 @@ def test_a_language_without_a_word_list_is_refused_before_the_model_is_looked_fo
         export("org/absent", options=ExportConfig(languages=("de", "xx")))
 
 
-def test_a_vocabulary_for_a_language(unigram: Path) -> None:
-    made = export(unigram, options=ExportConfig(languages=("de",)))
+def test_a_vocabulary_for_a_language_and_a_text(unigram: Path) -> None:
+    with pipe_with("\n".join(SENTENCES).encode()) as pipe:
+        made = export(unigram, options=ExportConfig(languages=("de",), text=(pipe,)))
     manifest = manifest_of(made)
+    assert manifest["vocabulary"]["counted"] == ["de", pipe.name]
     assert manifest["languages"] == ["de"]
     assert manifest["vocabulary"]["pieces_before"] == 900 > manifest["vocabulary"]["pieces_after"]
     assert manifest["vocab_size"] == manifest["vocabulary"]["pieces_after"]

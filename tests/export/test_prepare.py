@@ -16,6 +16,7 @@ from xcompress.modeling import centering
 from xcompress.modeling.centering import centering_map
 from xcompress.modeling.pca import principal_axes
 from xcompress.modeling.student import Student, encode, reconfigured
+from xcompress.vocab.count import count_file
 
 WORDS = {"de": ["der", "Zug", "kommt", "heute", "nicht"], "en": ["rain", "the", "boat", "is", "late"]}
 
@@ -35,7 +36,9 @@ def prepared(
     sentences: Sequence[str] = SENTENCES,
     prompts: Sequence[str] = (),
 ) -> Prepared:
-    return prepare(given or student(), make("unigram"), options, lambda: sentences, prompts)
+    tokenizer = make("unigram")
+    counts = [count_file(tokenizer, path) for path in options.text if options.vocabulary]
+    return prepare(given or student(), tokenizer, options, lambda: sentences, prompts, counts)
 
 
 def test_without_options_nothing_changes_and_no_text_is_read() -> None:

@@ -1,8 +1,11 @@
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.helpers.files import pipe_with
+from tests.helpers.vocabularies import make
 from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import write_lines
 from xcompress.errors import InputError
@@ -21,6 +24,7 @@ from xcompress.export.text import (
     unverified_languages,
     verification_text,
 )
+from xcompress.vocab.count import FileCounter, count_file
 
 
 @pytest.fixture
@@ -136,6 +140,20 @@ def test_bad_lines_are_passed_over_with_a_warning(tmp_path: Path, capsys: pytest
     (rows,) = read_files([tmp_path / "mine.ja.txt"], ["ja"])
     assert {row[1:] for row in rows} == {("ja", "Guter Satz"), ("ja", "Noch einer")}
     assert "2 lines are not UTF-8, have control characters or over" in capsys.readouterr().err
+
+
+def test_the_tokens_of_a_file_are_counted_while_it_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, tokenizer = b"der Zug\n" * 45 + b"\xff\n" + b"\tHafen\n", make("wordpiece")
+    (tmp_path / "mine.txt").write_bytes(content)
+    expected = count_file(tokenizer, tmp_path / "mine.txt")
+    capsys.readouterr()
+    with pipe_with(content) as pipe:
+        counter = FileCounter(tokenizer, pipe)
+        (rows,) = read_files([pipe], ["de"], [counter])
+    assert {row[2] for row in rows} == {"der Zug", "Hafen"}
+    assert np.array_equal(counter.counts().seen, expected.seen)
+    assert counter.counts().held_out == expected.held_out == ("der Zug",) * 2
+    assert capsys.readouterr().err.count("UTF-8") == 1
 
 
 @pytest.mark.parametrize(("name", "language"), [("my.fil.txt", "fil"), ("my.old.txt", UNKNOWN), ("my.ja.txt", "ja")])

@@ -61,3 +61,15 @@ def nested_folders(top: Path, depth: int = 1500) -> Iterator[None]:
     finally:
         for place in reversed(places):
             os.rmdir(place)  # noqa: PTH106
+
+
+@contextmanager
+def pipe_with(content: bytes) -> Iterator[Path]:
+    """Yield the path of a pipe that holds up to 64 KB, as a shell's <(command) does: it can be read once."""
+    reader, writer = os.pipe()
+    os.write(writer, content)
+    os.close(writer)
+    try:
+        yield Path(f"/dev/fd/{reader}")
+    finally:
+        os.close(reader)

@@ -55,7 +55,7 @@ from xcompress.machine import installed_versions
 from xcompress.modeling.student import check_recurrences, encode, token_ids
 from xcompress.packages import require_package
 from xcompress.runtimes import COREML, PHONE_FILES, RUNTIMES
-from xcompress.vocab.count import check_languages
+from xcompress.vocab.count import FileCounter, check_languages
 
 GATE = 0.5
 """Points of Spearman that a language pair may lose with `--precision auto`, where no gate is set."""
@@ -133,11 +133,14 @@ def make_bundle(folder: Path, source: Source, config: ExportConfig, bounds: Boun
     """
     # prepare the student, and encode the text to verify on with PyTorch
     languages = list(config.languages) or source.languages
-    own_text = read_files(config.text, languages)
-    read_calibration_text = partial(calibration_text, source, languages, own_text)
     original, original_tokenizer = source.open()
+    trims = bool(config.languages or config.vocabulary)
+    counters = [FileCounter(original_tokenizer, path) for path in config.text if trims]
+    own_text = read_files(config.text, languages, counters)
+    read_calibration_text = partial(calibration_text, source, languages, own_text)
     prompts = list(read_source_prompts(source.student).values())
-    prepared = prepare(original, original_tokenizer, config, partial(read_calibration_text, FITTED), prompts)
+    counts = [counter.counts() for counter in counters]
+    prepared = prepare(original, original_tokenizer, config, partial(read_calibration_text, FITTED), prompts, counts)
     student, recurrence = prepared.student, config.settings().recurrence
     fold, why = decide_folding(student.config, config.bottleneck)
     check_size(student, config, fold=fold)

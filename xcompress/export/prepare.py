@@ -21,7 +21,7 @@ from xcompress.modeling.student import Student, encode, reconfigured, shallower
 from xcompress.runtimes import PHONE_FILES
 from xcompress.tokenizer_file import encode_batch
 from xcompress.vocab.choose import choose_tokens
-from xcompress.vocab.count import count_words_and_files
+from xcompress.vocab.count import TokenCounts, count_words_and_files
 from xcompress.vocab.student import encode_ids, trim_student
 
 SHIFTED_ON = 256
@@ -50,11 +50,13 @@ def prepare(
     config: ExportConfig,
     read_text: Callable[[], Sequence[str]],
     prompts: Sequence[str] = (),
+    counts: Sequence[TokenCounts] = (),
 ) -> Prepared:
     """Change a student as the options of an export say.
 
     :param prompts: texts whose tokens a trimmed vocabulary keeps, like those of the prefix.
     :param read_text: returns real sentences; called only where the vectors are reduced or centred.
+    :param counts: of the tokens in the user's text, where the vocabulary is trimmed.
     :raises InputError: when the student cannot be changed in this way, or the target has no layers like its own.
     """
     kind = student.config.unusual_layers
@@ -75,10 +77,10 @@ def prepare(
         console.say(f"longest text: {before} to {config.max_tokens} tokens")
     _check_room(student, tokenizer)
     if config.languages or config.vocabulary:
-        counts = count_words_and_files(tokenizer, config.languages, config.text)
+        all_counts = [*count_words_and_files(tokenizer, config.languages, ()), *counts]
         in_prompts, _ = encode_ids(tokenizer, [student.config.prefix, *prompts])
         needed = [student.config.pad_token_id, *in_prompts.tolist()]
-        kept = choose_tokens(tokenizer, counts, size=config.vocabulary, needed=needed)
+        kept = choose_tokens(tokenizer, all_counts, size=config.vocabulary, needed=needed)
         before = student.config.vocab_size
         student, tokenizer = trim_student(student, tokenizer, kept.ids)
         changes["vocabulary"] = asdict(kept.report)

@@ -22,6 +22,7 @@ from xcompress.corpus.split import sentence_key
 from xcompress.corpus.store import PairFile
 from xcompress.errors import InputError
 from xcompress.export.source import Source
+from xcompress.vocab.count import FileCounter
 
 VERIFIED = 512
 """Most sentences of a language to verify on; PyTorch needs about 5 s for them on one core."""
@@ -46,7 +47,9 @@ Row = tuple[str, str, str]
 """(purpose, language, sentence)"""
 
 
-def read_files(files: Sequence[Path | str], languages: Sequence[str]) -> list[list[Row]]:
+def read_files(
+    files: Sequence[Path | str], languages: Sequence[str], counters: Sequence[FileCounter] = ()
+) -> list[list[Row]]:
     """Read the user's text files, each once: a pipe has no second time, and a warning is needed once.
 
     The hash of a sentence decides its purpose, so it is the same in every file and run.
@@ -54,18 +57,19 @@ def read_files(files: Sequence[Path | str], languages: Sequence[str]) -> list[li
     :param files: one sentence per line or tab-separated, plain, .gz or .xz. The name `*.<language>.txt` says the
         language.
     :param languages: see `verification_text`.
+    :param counters: of the tokens of each file; none counts no tokens.
     :returns: for each file, at most 2 * `FITTED` sentences, in the order of their hashes.
     :raises InputError: when a file cannot be read or has no text.
     """
     found, codes = [], language_codes(languages)
-    for path in map(Path, files):
+    for path, counter in zip_longest(map(Path, files), counters):
         match = _USER_NAME.fullmatch(path.name)
         if match and (len(match["lang"]) == 2 or match["lang"] in codes):  # three letters are often a word
             language = match["lang"]
         else:
             language = codes[0] if len(codes) == 1 else UNKNOWN
         rows = []
-        for digest, (columns, sentence) in _smallest_hashes(_read_cells(path), 2 * FITTED):
+        for digest, (columns, sentence) in _smallest_hashes(_read_cells(path, counter), 2 * FITTED):
             purpose = _VERIFY if int(digest[-1], 16) < 8 else _CALIBRATE
             rows.append((purpose, language if columns == 1 else UNKNOWN, sentence))
         found.append(rows)
@@ -183,7 +187,7 @@ def _read_all(
     yield from _read_package(languages)
 
 
-def _read_cells(path: Path) -> Iterator[tuple[int, str]]:
+def _read_cells(path: Path, counter: FileCounter | None) -> Iterator[tuple[int, str]]:
     """Yield (columns of its line, cell) for each cell that has letters.
 
     :raises InputError: when there is none.
@@ -191,6 +195,8 @@ def _read_cells(path: Path) -> Iterator[tuple[int, str]]:
     bad = good = 0
     try:
         for line in read_lines(path):
+            if counter:
+                counter.add(line)
             try:
                 cells = (decode_line(line) or "").split("\t")
             except BadLineError:

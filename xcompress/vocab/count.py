@@ -1,7 +1,7 @@
 """Count the tokens of a language's frequent words or of a text file, and hold some text out of the count."""
 
 import codecs
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from xcompress.errors import InputError
 from xcompress.printable import counted
 from xcompress.sources import resolve
 from xcompress.tokenizer_file import id_range, tokenizer_to_json
-from xcompress.vocab.student import CHUNK, encode_ids, split_chunks
+from xcompress.vocab.student import CHUNK, CHUNK_CHARACTERS, encode_ids, split_chunks
 from xcompress.vocab.tokenizer_json import check_trimmable
 
 WORD_LISTS = "wheel:wordfreq==3.1.1/wordfreq/data"
@@ -99,8 +99,54 @@ def count_words(tokenizer: Tokenizer, language: str) -> TokenCounts:
     return TokenCounts(language, occurrences, shares, tuple(held_out), characters, words_only=True)
 
 
+class FileCounter:
+    """Counts the tokens of a text file from its lines, and holds out every 20th; a line may have columns, by tabs."""
+
+    def __init__(self, tokenizer: Tokenizer, path: Path) -> None:
+        self._tokenizer, self._path = tokenizer, path
+        self._seen = np.zeros(id_range(tokenizer), np.int64)
+        self._texts, self._held_out = list[str](), list[str]()
+        self._lines = self._characters = 0
+
+    def add(self, line: bytes) -> bool:
+        """Count a line, as `read_lines` yields it: of a long one the start. Return whether it is text in UTF-8."""
+        try:
+            text, _ = codecs.utf_8_decode(line, "strict", len(line) <= LONGEST)  # a cut line may end in a character
+        except UnicodeDecodeError:
+            return False
+        if "\0" in text:  # as in UTF-16
+            return False
+        if text.strip():
+            self._lines += 1
+            columns = text.rstrip("\r\n").removeprefix("\ufeff").split("\t")
+            if self._lines % HELD_OUT or self._lines > HELD_OUT * HELD_OUT_AT_MOST:
+                self._texts += columns
+                self._characters += len(text)
+            else:
+                self._held_out += columns
+        if len(self._texts) >= CHUNK or self._characters >= CHUNK_CHARACTERS:
+            self._tokenize()
+        return True
+
+    def _tokenize(self) -> None:
+        for texts in split_chunks(self._texts):
+            ids, _ = encode_ids(self._tokenizer, texts)
+            self._seen += np.bincount(ids, minlength=len(self._seen))
+        self._texts, self._characters = [], 0
+
+    def counts(self) -> TokenCounts:
+        """Return the counts of all lines.
+
+        :raises InputError: when there is no text.
+        """
+        self._tokenize()
+        if not self._seen.any():
+            raise InputError(f"{self._path}: contains no text; give a file with one sentence per line, in UTF-8")
+        return TokenCounts(self._path.name, self._seen, self._seen / self._seen.sum(), tuple(self._held_out))
+
+
 def count_file(tokenizer: Tokenizer, path: Path) -> TokenCounts:
-    """Count the tokens of a text file, and hold out every 20th line; a line may have columns, separated by tabs.
+    """Count the tokens of a text file, see `FileCounter`.
 
     Warns of lines that are not UTF-8, and of a compressed file that is damaged; the other lines are counted.
 
@@ -111,44 +157,18 @@ def count_file(tokenizer: Tokenizer, path: Path) -> TokenCounts:
         size = path.stat().st_size
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); correct the path") from error
-    held_out = list[str]()
+    counter, bad = FileCounter(tokenizer, path), 0
     with bar(f"{path.name}: bytes read", size) as ticker:
-        chunks = split_chunks(_counted_columns(_read_text(path, ticker.advance), held_out))
-        seen, shares = _sum_up(tokenizer, ((texts, np.ones(len(texts))) for texts in chunks))
-    if not seen.any():
-        raise InputError(f"{path}: contains no text; give a file with one sentence per line, in UTF-8")
-    return TokenCounts(path.name, seen, shares, tuple(held_out))
-
-
-def _read_text(path: Path, advance: Callable[[int], None]) -> Iterator[str]:
-    """Yield the lines of a file that have text, without their line breaks; of a long line its start."""
-    bad = 0
-    try:
-        for number, line in enumerate(read_lines(path, advance), 1):
-            if number == 1:
-                check_first_line(str(path), line)
-            try:
-                text, _ = codecs.utf_8_decode(line, "strict", len(line) <= LONGEST)  # a cut line may end in a character
-            except UnicodeDecodeError:
-                text = "\0"
-            if "\0" in text:  # as in UTF-16
-                bad += 1
-            elif text.strip():
-                yield text.rstrip("\r\n").removeprefix("\ufeff")
-    except BrokenOffError as error:
-        warn(f"{path}: {error}; the lines before are used")
+        try:
+            for number, line in enumerate(read_lines(path, ticker.advance), 1):
+                if number == 1:
+                    check_first_line(str(path), line)
+                bad += not counter.add(line)
+        except BrokenOffError as error:
+            warn(f"{path}: {error}; the lines before are used")
     if bad:
         warn(f"{path}: {counted(bad, 'line')} not in UTF-8 left out")
-
-
-def _counted_columns(lines: Iterable[str], held_out: list[str]) -> Iterator[str]:
-    """Yield the columns of the lines to count; add those of the others to `held_out`."""
-    for number, line in enumerate(lines, 1):
-        columns = line.split("\t")
-        if number % HELD_OUT or number > HELD_OUT * HELD_OUT_AT_MOST:
-            yield from columns
-        else:
-            held_out += columns
+    return counter.counts()
 
 
 def _sum_up(
