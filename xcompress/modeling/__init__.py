@@ -1,1 +1,1 @@
-"""The student, and encoders of the BERT family loaded as students."""
+"""The student, and other encoders loaded as students."""
