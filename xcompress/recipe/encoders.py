@@ -43,7 +43,7 @@ class EncoderShape(Section):
     modernbert: bool = False
     """Whether it is a ModernBERT: gated feed-forward layers, no biases, and no embeddings of positions and types."""
     rotary_bert: RotaryBert | None = None
-    """Which one it is of GTE, jina-embeddings-v3 and nomic-embed-text, which have no embeddings of positions."""
+    """Which of GTE, jina-embeddings-v3 and nomic-embed-text it is; these have no embeddings of positions."""
 
 
 CONFIG_KEYS = {

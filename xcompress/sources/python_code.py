@@ -94,7 +94,7 @@ def open_code(reference: str, where: str) -> Code:
 @contextmanager
 def current_folder_importable() -> Iterator[None]:
     """Let modules of the current folder be imported."""
-    current = ""  # as Python names it; that it may have been removed is no matter then
+    current = ""  # as Python names it; the folder may have been removed
     sys.path.insert(0, current)
     try:
         yield
