@@ -97,7 +97,7 @@ def test_pages_name_scripts_and_options_that_exist() -> None:
             options = re.findall(r"--[a-z-]+", arguments)
             wrong += [f"{page}: {script} {option}" for option in options if f'"{option}"' not in text]
     assert wrong == []
-    assert count > 40
+    assert count > 30  # else the pattern no longer finds them
 
 
 def test_every_page_says_how_it_was_made() -> None:
