@@ -18,12 +18,20 @@ from pydantic_core import PydanticUndefined
 from tests.helpers import ROOT
 from xcompress.bundle.manifest import read_manifest
 from xcompress.bundle.released import released_folder
-from xcompress.recipe import EncoderSection, EnsembleMember, EnsembleSection, ObjectiveName, Recipe, load_recipe
+from xcompress.recipe import (
+    EncoderSection,
+    EnsembleMember,
+    EnsembleSection,
+    ObjectiveName,
+    Recipe,
+    load_recipe,
+    read_budgets,
+)
 from xcompress.recipe.section import OLD_NAMES
 
 README = (ROOT / "recipes" / "README.md").read_text(encoding="utf-8")
 BENCH = (ROOT / "xcompress" / "bench" / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^    extends: .*\n(?:    .*\n)+", README + BENCH, re.M)
+EXAMPLES = re.findall(r"^    extends: .*\n(?:    .*\n)+", README, re.M)
 """Whole recipes: indented lines that begin with `extends`."""
 
 
@@ -107,9 +115,16 @@ def test_the_recipes_of_the_pages_are_valid(text: str, tmp_path: Path) -> None:
     assert load_recipe(tmp_path / "mine.yaml").stages
 
 
-def test_the_pages_have_recipes_of_text_models_languages_and_budgets() -> None:
+def test_the_page_has_recipes_of_text_models_and_languages() -> None:
     recipes = "".join(EXAMPLES)
-    assert all(f"{key}:" in recipes for key in ("tsv", "assistant", "languages", "teacher", "budgets", "stages"))
+    assert all(f"{key}:" in recipes for key in ("tsv", "assistant", "languages", "teacher", "stages"))
+
+
+def test_the_budgets_of_the_page_on_bench_are_valid(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^    budgets:\n(?:    .*\n)+", BENCH, re.M)
+    (tmp_path / "ci.yaml").write_text(dedent(text), encoding="utf-8")
+    limits = read_budgets(tmp_path / "ci.yaml")
+    assert limits and limits.size_mb == 30
 
 
 @pytest.mark.parametrize("name", OLD_NAMES)

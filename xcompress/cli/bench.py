@@ -87,7 +87,8 @@ def bench(
     budgets: Annotated[
         str | None,
         typer.Option(
-            help="Recipe whose `budgets:` must hold, else exit code 3; default with --compare: that of the run."
+            help="Recipe, or file with `budgets:` alone, whose limits must hold, else exit code 3; default with "
+            "--compare: the recipe of the run."
         ),
     ] = None,
 ) -> None:

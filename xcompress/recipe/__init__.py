@@ -2,7 +2,7 @@
 
 from xcompress.recipe.budgets import Budgets
 from xcompress.recipe.encoders import EncoderSection, EnsembleMember, EnsembleSection, TeacherSection
-from xcompress.recipe.loading import load_recipe
+from xcompress.recipe.loading import load_recipe, read_budgets
 from xcompress.recipe.schema import AlignedGradedFiles, AugmentSection, MonolingualSection, Recipe, StudentSection
 from xcompress.recipe.stage import GROUP, ON_LABELS, ON_WORDS, ObjectiveName, PairKind, Stage, WordTask, kind_of
 
@@ -26,4 +26,5 @@ __all__ = [
     "WordTask",
     "kind_of",
     "load_recipe",
+    "read_budgets",
 ]

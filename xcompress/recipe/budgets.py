@@ -56,3 +56,10 @@ class Budgets(Section):
         if not any([*limits, *self.accuracy_drop.values()]):
             raise ValueError("sets no limit; give size_mb, memory_mb, start_speedup, speedup or accuracy_drop")
         return self
+
+
+class BudgetsFile(Section):
+    """A file with limits alone, for a bundle that no recipe made."""
+
+    budgets: Budgets | None = None
+    """As in a recipe."""

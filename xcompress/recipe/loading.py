@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from xcompress.console import warn
 from xcompress.errors import InputError, short_repr
+from xcompress.recipe.budgets import Budgets, BudgetsFile
 from xcompress.recipe.encoders import EncoderSection, TokenizerFile
 from xcompress.recipe.plain_words import in_plain_words
 from xcompress.recipe.schema import Recipe
@@ -25,6 +26,7 @@ CHANGES = "changes to the recipe"
 """Where values come from that Python code gives, in error messages."""
 _TEXT, _DIGESTS = ("sha256", "str"), ("sha256", "dict[str,str]")
 """How pydantic tells apart, in the location of an error, the two types of a `sha256`."""
+Validated = TypeVar("Validated", bound=BaseModel)
 Location = tuple[int | str, ...]
 """Where a key stands, such as ("stages", "contrast", "steps")."""
 
@@ -78,8 +80,26 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, changes: Map
     given = [override.partition("=")[0] for override in overrides]
     for override in overrides:
         _apply_override(raw, override, given)
+    return _validate(Recipe, raw, file)
+
+
+def read_budgets(path: Path | str) -> Budgets | None:
+    """Read the budgets of a recipe, or of a file with nothing but `budgets:`.
+
+    :param path: a file, or the name of a shipped recipe.
+    :returns: None where it has none.
+    :raises InputError: as `load_recipe`.
+    """
+    file = find_recipe(path)
+    raw = read_with_bases(file)
+    if raw.values.keys() == {"budgets"}:
+        return _validate(BudgetsFile, raw, file).budgets
+    return _validate(Recipe, raw, file).budgets
+
+
+def _validate(schema: type[Validated], raw: RawRecipe, file: Path) -> Validated:
     try:
-        return Recipe.model_validate(raw.values)
+        return schema.model_validate(raw.values)
     except ValidationError as error:
         faults = [f"{file}: {fault}" for fault in _explain_all(error, raw, file)]
         raise RecipeError(first_of(faults), faults) from error

@@ -222,6 +222,21 @@ def test_a_recipe_gives_its_budgets(tmp_path: Path) -> None:
         load_budgets(path)
 
 
+def test_a_file_may_have_budgets_alone(tmp_path: Path) -> None:
+    file = tmp_path / "ci.yaml"
+    file.write_text("budgets: {size_mb: 30, speedup: {1x16: 3}}")
+    limits = load_budgets(file)
+    assert (limits.size_mb, limits.speedup, limits.accuracy_drop) == (30, {"1x16": 3}, {})
+    for text, message in (
+        ("budgets: {size: 30}", r"ci\.yaml: unknown key budgets\.size; did you mean size_mb\?"),
+        ("budgets: null", r"ci\.yaml: has no budgets; add them"),
+        ("budget: {size_mb: 30}", r"ci\.yaml: unknown key budget; did you mean budgets\?"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InputError, match=message):
+            load_budgets(file)
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -1,4 +1,4 @@
-"""Check a report against the budgets of a recipe."""
+"""Check a report against budgets."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -10,18 +10,18 @@ from xcompress.bench.report.format import shape_text
 from xcompress.bench.results import NOISY, UNKNOWN, Figure, Report, Result
 from xcompress.bundle.manifest import GRAPH_SUFFIXES
 from xcompress.errors import GateError, InputError
-from xcompress.recipe import Budgets, load_recipe
+from xcompress.recipe import Budgets, read_budgets
 
 
-def load_budgets(recipe: Path | str) -> Budgets:
-    """Return the budgets of a recipe, given as a file or as the name of a shipped recipe.
+def load_budgets(path: Path | str) -> Budgets:
+    """Return the budgets of a file, or of the shipped recipe of this name.
 
-    :raises InputError: when the recipe is invalid or has no budgets.
+    :raises InputError: when the file is invalid or has no budgets.
     """
-    budgets = load_recipe(recipe).budgets
+    budgets = read_budgets(path)
     if budgets is None:
         raise InputError(
-            f"{recipe}: has no budgets; add them, such as `budgets: {{size_mb: 20}}`, or leave --budgets out"
+            f"{path}: has no budgets; add them, such as `budgets: {{size_mb: 20}}`, or leave --budgets out"
         )
     return budgets
 
@@ -35,9 +35,7 @@ def require(report: Report, budgets: Budgets) -> None:
     broken = broken_budgets(report, budgets)
     if broken:
         lines = "; ".join(broken)
-        raise GateError(
-            f"budgets: {len(broken)} broken: {lines}; improve the model, or change the budgets in the recipe"
-        )
+        raise GateError(f"budgets: {len(broken)} broken: {lines}; improve the model, or change the budgets")
 
 
 def broken_budgets(report: Report, budgets: Budgets) -> list[str]:
