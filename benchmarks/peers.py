@@ -70,9 +70,10 @@ def _prepare_peers(run: Path, out: Path) -> Iterator[str | Path]:
 
 
 def _installed(module: str, package: str) -> bool:
-    if not is_installed(module):
+    found = is_installed(module)
+    if not found:
         warn(f"{module}: not installed and left out; pip install {package}")
-    return is_installed(module)
+    return found
 
 
 def quantize_with_optimum(model: str | Path, folder: Path) -> Path:

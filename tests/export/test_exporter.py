@@ -297,6 +297,11 @@ def test_a_language_without_a_word_list_is_refused_before_the_model_is_looked_fo
         export("org/absent", options=ExportConfig(languages=("de", "xx")))
 
 
+def test_a_vocabulary_that_cannot_be_trimmed_is_refused_before_the_text_is_read(small: Path) -> None:
+    with pytest.raises(InputError, match="vocabulary: the tokenizer is WordLevel"):
+        export(small, options=ExportConfig(vocabulary=10, text=(Path("absent.txt"),)))
+
+
 def test_a_vocabulary_for_a_language_and_a_text(unigram: Path) -> None:
     with pipe_with("\n".join(SENTENCES).encode()) as pipe:
         made = export(unigram, options=ExportConfig(languages=("de",), text=(pipe,)))

@@ -229,8 +229,8 @@ def _thread_counts(text: str) -> list[int | Literal["all"]]:
 def _budgets_of_run(bundles: list[str] | None) -> "Budgets | None":
     """Return the budgets in the recipe of the run that the bundles belong to."""
     from xcompress.bench.subjects import find_subjects
-    from xcompress.recipe import load_recipe
+    from xcompress.recipe import read_budgets
 
     run = find_subjects(bundles or []).run
     recipe = run / "recipe.yaml" if run else None
-    return load_recipe(recipe).budgets if recipe and recipe.is_file() else None
+    return read_budgets(recipe) if recipe and recipe.is_file() else None

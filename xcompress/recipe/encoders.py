@@ -1,7 +1,7 @@
 """The encoders that a recipe names: where to find each one, how to use it, and its sizes."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, cast, get_args
+from typing import ClassVar, Literal, get_args
 
 from pydantic import model_validator
 
@@ -68,16 +68,14 @@ def rotary_bert_of(config: Mapping[str, object]) -> RotaryBert | None:
 
     None for other encoders.
     """
-    model_type, layers = config.get("model_type"), config.get("rotary_bert")
-    if model_type == "new":  # of the published GTE
-        return "gte"
-    # all layers of a student are alike
-    first = layers[0] if isinstance(layers, list | tuple) and layers and isinstance(layers[0], Mapping) else None
-    for name in get_args(RotaryBert):
-        layer = ROTARY_BERTS[name]
-        if model_type == name or (first and (first.get("gate"), first.get("biases")) == (layer.gate, layer.biases)):
-            return cast(RotaryBert, name)
-    return None
+    layers = config.get("rotary_bert")
+    first = layers[0] if isinstance(layers, list | tuple) and layers else None  # all layers of a student are alike
+    if layer := ROTARY_BERTS.get(str(config.get("model_type"))):
+        form: object = layer.gate, layer.biases
+    else:
+        form = (first.get("gate"), first.get("biases")) if isinstance(first, Mapping) else None
+    forms = {(ROTARY_BERTS[name].gate, ROTARY_BERTS[name].biases): name for name in get_args(RotaryBert)}
+    return next((name for own, name in forms.items() if own == form), None)
 
 
 class EncoderSection(Section):

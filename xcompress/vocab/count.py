@@ -100,9 +100,13 @@ def count_words(tokenizer: Tokenizer, language: str) -> TokenCounts:
 
 
 class FileCounter:
-    """Counts the tokens of a text file from its lines, and holds out every 20th; a line may have columns, by tabs."""
+    """Counts the tokens of a text file from its lines, and holds out every 20th; a line may have columns, by tabs.
+
+    :raises InputError: when the tokenizer cannot be trimmed, before any text is read.
+    """
 
     def __init__(self, tokenizer: Tokenizer, path: Path) -> None:
+        check_trimmable(tokenizer_to_json(tokenizer))
         self._tokenizer, self._path = tokenizer, path
         self._seen = np.zeros(id_range(tokenizer), np.int64)
         self._texts, self._held_out = list[str](), list[str]()
